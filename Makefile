@@ -1,0 +1,81 @@
+# make help lists the targets. Needs Python 3.11 or newer, git and make; everything else goes into .venv.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?=
+UV ?= uv
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+OLDEST := .venv-oldest/.installed
+CHAPTERS = $(wildcard book/*.ipynb)
+
+# The kernels and tools of .venv, whatever the user's own Jupyter and pytest are set to.
+export JUPYTER_PREFER_ENV_PATH := 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help book test lint notebooks bench lab browser-test test-oldest lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target what; \
+	  do printf '  make %-13s %s\n' "$$target" "$$what"; done
+
+book: $(INSTALLED)  ## execute every chapter and build _build/html/index.html
+	@rm -rf _build
+	jupyter-book build . -W -n --keep-going
+	@echo "The book: file://$(CURDIR)/_build/html/index.html"
+
+test: $(INSTALLED)  ## unit tests, doctests and every chapter's outputs
+	python -m pytest
+
+lint: $(INSTALLED)  ## ruff (check and format, chapters included) and mypy
+	ruff check .
+	ruff format --check .
+	mypy
+
+notebooks: $(INSTALLED)  ## execute every chapter and write its outputs back, normalised
+	python tools/notebooks.py $(CHAPTERS)
+
+bench: $(INSTALLED)  ## time this package beside its peers
+	python -m benchmarks
+
+lab: $(INSTALLED)  ## open the chapters in JupyterLab
+	jupyter lab book
+
+browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
+	python -m pytest tests/test_browser.py -m browser -n 0
+
+test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
+	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
+
+lock:  ## write requirements.lock again from pyproject.toml
+	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
+	$(UV) pip compile -q --universal --fork-strategy fewest --python-version 3.11 --all-extras \
+	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+
+clean:  ## remove what make made, the environments included
+	rm -rf .venv .venv-oldest _build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call environment,folder): keeps one that works, else makes it with the first Python that can. Deletes nothing.
+define environment
+@$(1)/bin/python -m pip --version >/dev/null 2>&1 && exit; \
+for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+  $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+  echo "$(1): made with $$($$python --version)"; exec $$python -m venv $(1); \
+done; \
+echo "This book needs Python 3.11 or newer with venv and ensurepip (Debian: python3-venv), and found none." \
+  "Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
+endef
+
+$(INSTALLED): requirements.lock pyproject.toml
+	$(call environment,.venv)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The lock without jax and numpyro, which take the lowest version that pyproject.toml allows.
+$(OLDEST): requirements.lock pyproject.toml
+	$(call environment,.venv-oldest)
+	sed -nE '/^(jax|jaxlib|numpyro)==/!s/^([a-z][^ ]*==[^ ]+( ; [^\\]*)?) *\\?$$/\1/p' requirements.lock > .venv-oldest/lock.txt
+	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c .venv-oldest/lock.txt \
+	  $$(grep -oE '"(jax|numpyro)>=[0-9.]+"' pyproject.toml | tr -d '"' | sed -E 's/>=(.*)/==\1.*/') -e '.[test]'
+	@touch $@

@@ -1,0 +1,98 @@
+"""Execute notebooks and write them back in one normal form, so that a diff shows only what changed.
+
+python tools/notebooks.py book/taylor.ipynb ...
+"""
+
+import base64
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+KEPT_CELL_METADATA = {"tags", "mystnb"}
+NOTEBOOK_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"file_extension": ".py", "name": "python", "pygments_lexer": "ipython3"},
+}
+
+
+def main(paths: list[str]) -> int:
+    """Execute and normalise each path; return 1 if a chapter failed, which is then left as it was."""
+    failed = False
+    for path in map(Path, paths):
+        start = time.perf_counter()
+        notebook = nbformat.read(path, as_version=4)
+        name_cells(notebook)
+        try:
+            NotebookClient(
+                notebook,
+                timeout=120,
+                kernel_name="python3",
+                coalesce_streams=True,
+                resources={"metadata": {"path": str(path.parent)}},
+            ).execute()
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            print(f"{path}, cell {failing_cell(notebook)}:\n{error}", file=sys.stderr)
+            failed = True
+            continue
+        changed = write_if_changed(path, normalise(notebook))
+        seconds = time.perf_counter() - start
+        print(f"{path}: {seconds:.1f} s, {'written' if changed else 'unchanged'}")
+    return int(failed)
+
+
+def name_cells(notebook: nbformat.NotebookNode) -> None:
+    """Give a cell that has no id the first free one; ids that are there stay."""
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    used = {cell.get("id") for cell in notebook.cells}
+    free = (name for i in range(len(notebook.cells)) if (name := f"cell-{i:02d}") not in used)
+    for cell in notebook.cells:
+        if "id" not in cell:
+            cell["id"] = next(free)
+
+
+def failing_cell(notebook: nbformat.NotebookNode) -> int:
+    """The number, from 1, of the last code cell that was started."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return max((i for i, cell in enumerate(code, 1) if "execution" in cell.metadata), default=1)
+
+
+def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Drop what differs from one machine or run to the next."""
+    notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
+    for cell in notebook.cells:
+        for key in cell.metadata.keys() - KEPT_CELL_METADATA:
+            del cell.metadata[key]
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                data["image/png"] = without_text_chunks(data["image/png"])
+    return notebook
+
+
+def without_text_chunks(png_base64: str) -> str:
+    """The same PNG without its tEXt chunks, in which matplotlib names its version."""
+    png = base64.b64decode(png_base64)
+    kept, at = [png[:8]], 8
+    while at < len(png):
+        end = at + 12 + int.from_bytes(png[at : at + 4], "big")
+        if png[at + 4 : at + 8] != b"tEXt":
+            kept.append(png[at:end])
+        at = end
+    return base64.b64encode(b"".join(kept)).decode()
+
+
+def write_if_changed(path: Path, notebook: nbformat.NotebookNode) -> bool:
+    """Write the notebook; False if the file already said exactly this."""
+    text = nbformat.writes(notebook) + "\n"
+    changed = path.read_text(encoding="utf-8") != text
+    if changed:
+        path.write_text(text, encoding="utf-8")
+    return changed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
