@@ -1,4 +1,7 @@
-"""For tests and doctests alike, which is why it is not in tests/; a chapter's kernel is another process and sees none of it."""
+"""Set-up of tests and of doctests, which is why it is not in tests/.
+
+A chapter's kernel is another process and sees none of it.
+"""
 
 import numpyro
 from jaxtyping import install_import_hook

@@ -20,7 +20,7 @@ NOTEBOOK_METADATA = {
 
 
 def main(paths: list[str]) -> int:
-    """Execute and normalise each path; return 1 if a chapter failed, which is then left as it was."""
+    """Execute and normalise each path; return 1 if one failed, whose file is left as it was."""
     failed = False
     for path in map(Path, paths):
         start = time.perf_counter()

@@ -1,0 +1,188 @@
+"""Every built page in a browser, from the disk, with the network off (make book browser-test).
+
+What a widget does when it is used belongs in a test of its own, on the fixture `browser` below.
+"""
+
+import io
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+HTML = Path(__file__).parent.parent / "_build" / "html"
+PAGES = sorted(page for page in HTML.rglob("*.html") if "_static" not in page.parts)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not (CHROMIUM and PAGES):
+        refuse = pytest.fail if os.environ.get("CI") else pytest.skip
+        refuse(f"needs {'make book' if CHROMIUM else 'Chromium'} first")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def visit(browser, path, width=1280, scheme="light"):
+    """The page, once its formulas are typeset; page.trouble is what it complained of."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+    )
+    page = context.new_page()
+    page.trouble = []
+    page.on("console", lambda m: m.type == "error" and page.trouble.append(m.text))
+    page.on("pageerror", lambda error: page.trouble.append(f"uncaught: {error}"))
+    page.on("request", lambda r: off_disk(r.url) and page.trouble.append(f"request: {r.url}"))
+    page.goto(path.as_uri())
+    page.wait_for_load_state("networkidle")
+    page.evaluate("window.MathJax?.startup?.promise?.then(() => true)")
+    yield page
+    context.close()
+
+
+def off_disk(url):
+    return not url.startswith(("file:", "data:", "blob:", "about:"))
+
+
+def views(**view):
+    """A fixture that shows each built page in turn; tests that share it share the visit."""
+
+    @pytest.fixture(scope="module", params=PAGES or [HTML / "index.html"], ids=lambda p: p.stem)
+    def page(browser, request):
+        with visit(browser, request.param, **view) as shown:
+            yield shown
+
+    return page
+
+
+wide = views()
+dark = views(scheme="dark")
+phone = views(width=390)
+
+
+def sees(page, script):
+    """What a function that returns a list of complaints finds on the page."""
+    return page.evaluate(f"() => {{ {HELPERS} return ({script})() }}")
+
+
+# ground() is the first opaque colour behind an element.
+HELPERS = """
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const ground = node => {
+    for (let e = node; e; e = e.parentElement) {
+      const [r, g, b, a = 1] = rgb(getComputedStyle(e).backgroundColor);
+      if (a > 0.5) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const luminance = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const contrast = e => {
+    const [low, high] = [rgb(getComputedStyle(e).color), ground(e)].map(luminance).sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const shown = e => e.checkVisibility({visibilityProperty: true, opacityProperty: true});
+  const name = e => `${e.tagName} ${e.className} "${(e.innerText || '').slice(0, 40)}"`;
+"""
+
+UNTYPESET = """() => {
+  const complaints = [
+    ...[...document.querySelectorAll('mjx-merror, [data-mjx-error]')]
+      .map(e => `error: ${e.title || e.dataset.mjxError || e.innerText}`),
+    ...[...document.querySelectorAll('.math')].filter(e => !e.querySelector('mjx-container'))
+      .map(e => `not typeset: ${e.innerText}`)];
+  const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let t = texts.nextNode(); t; t = texts.nextNode())
+    if (!t.parentElement.closest('pre, code, script, style, mjx-container')
+        && /\\$\\$|\\\\[([]|\\\\begin/.test(t.data))
+      complaints.push(`raw: ${t.data.trim().slice(0, 60)}`);
+  return complaints;
+}"""
+
+BAD_IMAGES = """() => {
+  const images = [...document.images].filter(shown);
+  const described = i => !i.closest('main') || (i.alt && !/\\.(png|svg|jpe?g)$/.test(i.alt));
+  return [
+    ...images.filter(i => !(i.complete && i.naturalWidth)).map(i => `not loaded: ${i.src}`),
+    ...images.filter(i => !described(i)).map(i => `no alternative text: ${i.src}`)];
+}"""
+
+FAINT = """() => ['p', 'li', 'td', 'th', 'h1', 'h2', 'h3', 'a', 'figcaption', 'pre', 'pre span',
+    'mjx-container'].flatMap(tag => [...document.querySelectorAll(`main ${tag}`)])
+  .concat([...document.querySelectorAll('.bd-sidebar-primary a')])
+  .filter(e => shown(e) && e.innerText.trim() && contrast(e) < 4.5)
+  .map(e => `${contrast(e).toFixed(2)}: ${name(e)}`)"""
+
+SEARCH_FIELDS = """() => [...document.querySelectorAll('input[type=search], .search-button-field')]
+  .filter(shown).map(name)"""
+
+
+def test_loads_in_silence_and_off_the_network(wide):
+    assert wide.trouble == []
+
+
+def test_formulas_are_typeset(wide):
+    assert sees(wide, UNTYPESET) == []
+
+
+def test_images_load_and_are_described(wide):
+    assert sees(wide, BAD_IMAGES) == []
+
+
+def test_has_one_search_field(wide):
+    assert len(sees(wide, SEARCH_FIELDS)) == 1
+
+
+def test_is_readable_in_the_light(wide):
+    assert wide.evaluate("document.documentElement.dataset.theme") == "light"
+    assert sees(wide, FAINT) == []
+
+
+def test_is_readable_in_the_dark(dark):
+    assert dark.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert sees(dark, FAINT) == []
+
+
+def test_figures_have_no_card_in_the_dark(dark):
+    for figure in dark.locator("article img:visible").all():
+        corner = Image.open(io.BytesIO(figure.screenshot())).convert("L").getpixel((3, 3))
+        assert corner < 80, figure.get_attribute("alt")
+
+
+def test_does_not_scroll_sideways_on_a_phone(phone):
+    phone.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page = "document.documentElement"
+    assert phone.evaluate(f"{page}.scrollWidth") <= phone.evaluate(f"{page}.clientWidth")
+
+
+def test_first_page_is_the_introduction(browser):
+    with visit(browser, HTML / "index.html") as page:
+        page.wait_for_url("**/book/intro.html")
+        assert page.locator("article h1").count() == 1
+
+
+FAULTS = {
+    UNTYPESET: "<main><p>As $$x^2$$ shows</p></main>",
+    BAD_IMAGES: '<main><img src="nowhere.png" width="9" height="9"></main>',
+    FAINT: '<main><p style="color: #aaa; background: #fff">Faint</p></main>',
+}
+
+
+@pytest.mark.parametrize("check", FAULTS, ids=["formulas", "images", "contrast"])
+def test_check_notices(browser, check):
+    page = browser.new_page()
+    page.set_content(FAULTS[check])
+    assert sees(page, check)
+    page.close()
