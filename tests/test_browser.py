@@ -90,8 +90,8 @@ HELPERS = """
     .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const contrast = e => {
-    const [low, high] = [rgb(getComputedStyle(e).color), ground(e)].map(luminance).sort((a, b) => a - b);
-    return (high + 0.05) / (low + 0.05);
+    const [a, b] = [rgb(getComputedStyle(e).color), ground(e)].map(luminance);
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   };
   const shown = e => e.checkVisibility({visibilityProperty: true, opacityProperty: true});
   const name = e => `${e.tagName} ${e.className} "${(e.innerText || '').slice(0, 40)}"`;
