@@ -31,7 +31,8 @@ lint: $(INSTALLED)  ## ruff (check and format, chapters included) and mypy
 	ruff format --check .
 	mypy
 
-notebooks: $(INSTALLED)  ## execute every chapter and write its outputs back, normalised
+notebooks: $(INSTALLED)  ## format and execute every chapter, write its outputs back, normalised
+	ruff format -q $(CHAPTERS)
 	python tools/notebooks.py $(CHAPTERS)
 
 bench: $(INSTALLED)  ## time this package beside its peers
