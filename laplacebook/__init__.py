@@ -1,0 +1,40 @@
+"""The Laplace approximation of any NumPyro model, right or loud."""
+
+from importlib import import_module
+from types import ModuleType
+
+from laplacebook.approximation import LaplaceApproximation, laplace
+from laplacebook.errors import (
+    LaplaceError,
+    NonFinite,
+    NotConverged,
+    NotPositiveDefinite,
+    UnsupportedModel,
+)
+from laplacebook.mode import Certificate
+from laplacebook.precision import DensePrecision
+from laplacebook.taylor import taylor_coefficients, taylor_polynomial
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Certificate",
+    "DensePrecision",
+    "LaplaceApproximation",
+    "LaplaceError",
+    "NonFinite",
+    "NotConverged",
+    "NotPositiveDefinite",
+    "UnsupportedModel",
+    "laplace",
+    "plotting",
+    "taylor_coefficients",
+    "taylor_polynomial",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import :mod:`laplacebook.plotting` when it is used: Matplotlib is slow to import."""
+    if name == "plotting":
+        return import_module("laplacebook.plotting")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,40 @@
+"""What can go wrong in a Laplace approximation, as errors that say what, where, why and what to do."""
+
+from collections.abc import Sequence
+
+__all__ = ["LaplaceError", "NonFinite", "NotConverged", "NotPositiveDefinite", "UnsupportedModel"]
+
+
+class LaplaceError(Exception):
+    """Base class: there is no Laplace approximation to return.
+
+    Args:
+        what: one sentence that says what happened, and at which site.
+        causes: the likely causes; printed as (a), (b), (c).
+        remedy: what the reader can do about it.
+    """
+
+    def __init__(self, what: str, *, causes: Sequence[str] = (), remedy: str = "") -> None:
+        lines = [what]
+        if causes:
+            lines.append("Likely causes:")
+            lines += [f"  ({chr(ord('a') + i)}) {cause}" for i, cause in enumerate(causes)]
+        if remedy:
+            lines.append(f"What to do: {remedy}")
+        super().__init__("\n".join(lines))
+
+
+class UnsupportedModel(LaplaceError):
+    """The model has no density on R^D that a Laplace approximation could be made of."""
+
+
+class NonFinite(LaplaceError):
+    """The log joint is NaN or infinite where the search for the mode begins."""
+
+
+class NotConverged(LaplaceError):
+    """No mode was found: the certificate does not hold at the last point of the search."""
+
+
+class NotPositiveDefinite(LaplaceError):
+    """The log joint is flat or curves upwards at the point that was found: it is not a mode."""

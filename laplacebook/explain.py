@@ -1,0 +1,119 @@
+"""Why is there no mode? A failed search, turned into the error that says so."""
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.curvature import value_gradient_hessian
+from laplacebook.density import ModelDensity
+from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.mode import MAX_ITERATIONS, Certificate
+
+__all__ = ["explain"]
+
+
+def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certificate) -> LaplaceError:
+    """The error for a search that ended at u without a certificate.
+
+    Args:
+        density: the log joint that was searched.
+        u: where the search stood, shape (D,).
+        certificate: what is known of that point.
+
+    Returns:
+        The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
+    """
+    value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
+    if not all(np.all(np.isfinite(x)) for x in (value, gradient, hessian)):
+        return _non_finite(density, u)
+    edge = density.sites_at_edge(u) if density.space == "constrained" else []
+    if edge:
+        return _boundary(edge)
+    if not np.isfinite(certificate.condition_number):
+        return _not_positive_definite(density, hessian)
+    return _not_converged(density, u, certificate)
+
+
+def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
+    trace, log_probs = density.trace(u)
+    bad = next((name for name, v in log_probs.items() if not np.isfinite(v)), None)
+    point = f"at the point where the search stood, {_at(density, u)}"
+    if bad is None:
+        return NonFinite(
+            f"The log joint is finite {point}, but a derivative of it is not.",
+            causes=["sqrt, abs, log or a norm at zero", "an overflow within the model"],
+            remedy="pass start= with values of the latent sites away from that point.",
+        )
+    value = trace[bad]["value"]
+    if trace[bad]["is_observed"] and not np.all(np.isfinite(value)):
+        return NonFinite(
+            f"The data of site '{bad}' are NaN or infinite in {int(np.sum(~np.isfinite(value)))} place(s).",
+            causes=["missing values coded as NaN", "a division by zero before the data came here"],
+            remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
+        )
+    part = "likelihood" if trace[bad]["is_observed"] else "prior or the transform of its support"
+    return NonFinite(
+        f"The log density of site '{bad}' is {float(log_probs[bad])} {point}.",
+        causes=[
+            f"the {part} is not defined there (a negative scale, a probability above one)",
+            "data outside the support of the likelihood",
+            "NaN or infinity among the model's arguments",
+        ],
+        remedy="check the model and its data there, or pass start= with values of the latent sites.",
+    )
+
+
+def _boundary(sites: list[str]) -> NotConverged:
+    names = ", ".join(f"'{name}'" for name in sites)
+    return NotConverged(
+        f"The log joint still rises at the edge of the support of {names}: there is no interior mode.",
+        causes=[
+            "the data are all of one kind (all heads) and the prior is flat",
+            "a scale or variance whose posterior piles up at zero",
+        ],
+        remedy='use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
+        "vanishes at the edge.",
+    )
+
+
+def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositiveDefinite:
+    diagonal = np.abs(np.diagonal(hessian))
+    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 1)
+    values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
+    direction = scale * vectors[:, 0]
+    direction = direction / np.max(np.abs(direction))
+    names = density.coordinate_names()
+    parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
+    upward = values[0] < -len(names) * np.finfo(values.dtype).eps
+    bend = "curves upwards" if upward else "is flat"
+    return NotPositiveDefinite(
+        f"The log joint {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}: "
+        "the point that was found is not a mode with a Gaussian around it.",
+        causes=[
+            "parameters of which the data and the prior fix only a combination (collinear, redundant)",
+            "a flat prior where the data say nothing",
+            "a mode at infinity (separable data without a prior)",
+        ],
+        remedy="give those sites a proper prior, or remove the redundant one. Nothing was added to the diagonal.",
+    )
+
+
+def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) -> NotConverged:
+    precision = "float64" if u.dtype == np.float64 else "float32"
+    single = "; in float32 also try numpyro.enable_x64()" if precision == "float32" else ""
+    return NotConverged(
+        f"No mode after {int(certificate.iterations)} of at most {MAX_ITERATIONS} iterations: the search stood at "
+        f"{_at(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
+        f"from the nearest stationary point by its curvature ({precision}).",
+        causes=[
+            "the log joint has no maximum: an improper posterior, or a mode at infinity",
+            "the log joint has a kink (abs, clip, where) or is noisy at the scale of the machine precision",
+            "the start is too far away",
+        ],
+        remedy=f"check the priors, or pass start= with values of the latent sites{single}.",
+    )
+
+
+def _at(density: ModelDensity, u: Array) -> str:
+    shown = [f"{n} = {float(x):.4g}" for n, x in zip(density.coordinate_names(), u, strict=True)]
+    where = "" if density.space == "constrained" else " (unconstrained)"
+    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + where

@@ -1,0 +1,46 @@
+"""Hand an approximation to the rest of NumPyro, as the guide that it already knows."""
+
+from collections.abc import Mapping
+
+import jax
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoLaplaceApproximation
+from numpyro.infer.initialization import init_to_value
+
+from laplacebook.density import ModelDensity
+from laplacebook.errors import UnsupportedModel
+
+__all__ = ["laplace_guide"]
+
+
+class _LaplaceGuide(AutoLaplaceApproximation):
+    """NumPyro's own, but a draw of it is a draw of the Gaussian.
+
+    During SVI NumPyro's guide is a point mass at ``auto_loc``, and ``Predictive(model, guide=guide)``
+    draws from that point mass: every draw is the mode. Here the fit is over.
+    """
+
+    def _get_posterior(self) -> dist.MultivariateNormal:
+        location = numpyro.param(f"{self.prefix}_loc", self._init_latent)
+        return self.get_posterior({f"{self.prefix}_loc": location})
+
+
+def laplace_guide(
+    density: ModelDensity, mode: Mapping[str, Array], precision: Float[Array, "D D"]
+) -> AutoLaplaceApproximation:
+    """NumPyro's guide with the curvature already computed handed over through its ``hessian_fn``."""
+    if density.space != "unconstrained":
+        raise UnsupportedModel(
+            "NumPyro's guide is Gaussian in the unconstrained space; this approximation is not.",
+            remedy='fit with space="unconstrained", or use sample().',
+        )
+    guide = _LaplaceGuide(
+        density.model, init_loc_fn=init_to_value(values=mode), hessian_fn=lambda loss, u: precision
+    )
+    args, kwargs = density.arguments
+    with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
+        guide(*args, **kwargs)
+    return guide

@@ -1,0 +1,54 @@
+"""What a precision matrix can be. Here: dense."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float, Key
+
+__all__ = ["DensePrecision"]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["matrix", "cholesky"], meta_fields=[])
+@dataclass(frozen=True)
+class DensePrecision:
+    """A symmetric positive-definite matrix A of shape (D, D), and its Cholesky factor L with A = L L'.
+
+    Nothing is added to the diagonal: a matrix that is not positive definite has a factor of NaN,
+    and so has everything computed from it.
+    """
+
+    matrix: Array
+    cholesky: Array
+
+    @classmethod
+    def of(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
+        """Factorise a symmetric matrix."""
+        return cls(matrix, jnp.linalg.cholesky(matrix))
+
+    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+        """A v."""
+        return self.matrix @ v
+
+    def solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+        """A^-1 v."""
+        return cho_solve((self.cholesky, True), v)
+
+    def log_determinant(self) -> Float[Array, ""]:
+        """log |A|."""
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
+
+    def sample(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*S D"]:
+        """Draws from N(0, A^-1): L' x = z with z standard normal, so that Cov x = L'^-1 L^-1 = A^-1."""
+        normal = jax.random.normal(key, (*sample_shape, self.matrix.shape[-1]), self.matrix.dtype)
+        flat = normal.reshape(-1, normal.shape[-1]).T
+        return solve_triangular(self.cholesky, flat, lower=True, trans="T").T.reshape(normal.shape)
+
+    def diagonal_of_inverse(self) -> Float[Array, " D"]:
+        """The diagonal of A^-1: the marginal variances."""
+        identity = jnp.eye(self.matrix.shape[-1], dtype=self.matrix.dtype)
+        return jnp.sum(solve_triangular(self.cholesky, identity, lower=True) ** 2, axis=0)

@@ -1,0 +1,27 @@
+"""Models that several tests share."""
+
+import numpyro
+import numpyro.distributions as dist
+
+
+def coin(y, heads=2.0, tails=2.0):
+    """A coin with a Beta(heads, tails) prior."""
+    theta = numpyro.sample("theta", dist.Beta(heads, tails))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Bernoulli(theta), obs=y)
+
+
+def line(features, y, prior_sd=2.0, noise_sd=0.5):
+    """Linear regression with known noise: the posterior is Gaussian, so Laplace is exact."""
+    prior = dist.Normal(0, prior_sd).expand([features.shape[1]]).to_event(1)
+    w = numpyro.sample("w", prior)
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(features @ w, noise_sd), obs=y)
+
+
+def normal(y, mean_sd=1e6, sd_sd=1e6):
+    """A normal of unknown mean and standard deviation, vague on purpose."""
+    mean = numpyro.sample("mean", dist.Normal(0, mean_sd))
+    sd = numpyro.sample("sd", dist.HalfNormal(sd_sd))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(mean, sd), obs=y)

@@ -1,0 +1,335 @@
+"""The contract: right or loud; jit, vmap and grad; one compilation; nothing stale."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.scipy.special import gammaln
+from scipy import stats
+from scipy.special import digamma
+
+import laplacebook as lb
+from tests.models import coin, line, normal
+
+COIN = np.repeat([1.0, 0.0], [8, 1])
+
+
+def no_latent(y):
+    numpyro.sample("y", dist.Normal(0, 1), obs=y)
+
+
+def discrete(y):
+    label = numpyro.sample("label", dist.Bernoulli(0.5))
+    numpyro.sample("y", dist.Normal(label, 1), obs=y)
+
+
+def subsampled(y):
+    theta = numpyro.sample("theta", dist.Normal(0, 1))
+    with numpyro.plate("N", len(y), subsample_size=2):
+        numpyro.sample("y", dist.Normal(theta, 1), obs=numpyro.subsample(y, 0))
+
+
+def random(y):
+    theta = numpyro.sample("theta", dist.Normal(0, 1))
+    dropout = jax.random.bernoulli(numpyro.prng_key(), 0.5)
+    numpyro.sample("y", dist.Normal(theta * dropout, 1), obs=y)
+
+
+def parameter(y):
+    theta = numpyro.sample("theta", dist.Normal(numpyro.param("mean", 0.0), 1))
+    numpyro.sample("y", dist.Normal(theta, 1), obs=y)
+
+
+def simplex(y):
+    p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+    numpyro.sample("y", dist.Multinomial(10, p), obs=y)
+
+
+def redundant(y):
+    flat = dist.ImproperUniform(dist.constraints.real, (), ())
+    total = numpyro.sample("a", flat) + numpyro.sample("b", flat)
+    numpyro.sample("y", dist.Normal(total, 1), obs=y)
+
+
+def separable(y):
+    w = numpyro.sample("w", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.sample("y", dist.Bernoulli(logits=w * jnp.array([-1.0, 1.0])).to_event(1), obs=y)
+
+
+def unbounded():
+    w = numpyro.sample("w", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.factor("rise", w)
+
+
+def quartic():
+    w = numpyro.sample("w", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.factor("bowl", -((w - 1) ** 4))
+
+
+def pile_at_zero(y):
+    sd = numpyro.sample("sd", dist.HalfNormal(1))
+    numpyro.sample("y", dist.Normal(0, 0.1 + sd).expand([len(y)]).to_event(1), obs=y)
+
+
+def kink():
+    w = numpyro.sample("w", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.factor("tent", -jnp.abs(w - 0.3))
+
+
+def out_of_range(y):
+    sd = numpyro.sample("sd", dist.HalfNormal(1))
+    numpyro.sample("y", dist.Normal(0, sd - 2), obs=y)
+
+
+CONSTRAINED = {"space": "constrained"}
+#: model, arguments, options, the error, what its message has to say
+FAILURES = [
+    (no_latent, (1.0,), {}, lb.UnsupportedModel, "no latent site"),
+    (discrete, (1.0,), {}, lb.UnsupportedModel, "'label' is discrete"),
+    (subsampled, (np.ones(5),), {}, lb.UnsupportedModel, "plate 'N' takes 2 of its 5"),
+    (random, (1.0,), {}, lb.UnsupportedModel, "random numbers of its own"),
+    (parameter, (1.0,), {}, lb.UnsupportedModel, "'mean' is a numpyro.param"),
+    (simplex, (np.array([1.0, 2.0, 7.0]),), CONSTRAINED, lb.UnsupportedModel, "support of 'p'"),
+    (coin, (np.append(COIN, np.nan),), {}, lb.NonFinite, "data of site 'y'"),
+    (coin, (np.append(COIN, np.inf),), {}, lb.NonFinite, "data of site 'y'"),
+    (normal, (COIN, np.nan), {}, lb.NonFinite, "site 'mean'"),
+    (out_of_range, (1.0,), {}, lb.NonFinite, "likelihood is not defined there"),
+    (coin, (np.ones(9), 1.0, 1.0), CONSTRAINED, lb.NotConverged, "edge of the support of 'theta'"),
+    (coin, (np.zeros(9), 1.0, 1.0), CONSTRAINED, lb.NotConverged, "edge of the support of 'theta'"),
+    (pile_at_zero, (np.zeros(9),), CONSTRAINED, lb.NotConverged, "edge of the support of 'sd'"),
+    (separable, (np.array([0.0, 1.0]),), {}, lb.NotConverged, "mode at infinity"),
+    (unbounded, (), {}, lb.LaplaceError, "w"),
+    (quartic, (), {}, lb.NotConverged, "w = 0.9999"),
+    (kink, (), {}, lb.LaplaceError, "w"),
+    (redundant, (1.0,), {}, lb.NotPositiveDefinite, "is flat along -1 a +1 b"),
+]
+
+
+def name(value):
+    return getattr(value, "__name__", None)
+
+
+@pytest.mark.parametrize(("model", "args", "options", "error", "message"), FAILURES, ids=name)
+def test_no_approximation_is_an_error_that_teaches(model, args, options, error, message):
+    with pytest.raises(error) as caught:
+        lb.laplace(model, *args, **options)
+    assert message in str(caught.value)
+    assert "What to do:" in str(caught.value)
+
+
+LATE = [case for case in FAILURES if case[3] is not lb.UnsupportedModel]
+
+
+@pytest.mark.parametrize(("model", "args", "options", "error", "message"), LATE, ids=name)
+def test_where_nothing_can_be_raised_every_number_is_nan(model, args, options, error, message):
+    def numbers(approx):
+        values = (approx.mode, approx.mode_vector, approx.covariance, approx.log_evidence)
+        parts = (approx.log_likelihood, approx.log_prior, approx.log_occam_factor)
+        return (
+            values,
+            parts,
+            approx.sample(jax.random.key(0)),
+            approx.log_density(approx.mode_vector),
+        )
+
+    fit = functools.partial(lb.laplace, model, **options)
+    for approx in (fit(*args, throw=False), jax.jit(fit)(*args)):
+        assert not approx.certificate.converged
+        assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(numbers(approx)))
+
+
+def test_a_derivative_of_a_failed_fit_is_nan():
+    def log_evidence(y):
+        return lb.laplace(redundant, y).log_evidence
+
+    assert np.isnan(jax.grad(log_evidence)(1.0))
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="space is"):
+        lb.laplace(coin, COIN, space="logit")
+
+
+def test_a_model_argument_named_like_an_option_goes_through_partial():
+    def spaced(y, space):
+        numpyro.sample("y", dist.Normal(numpyro.sample("x", dist.Normal(0, space)), 1), obs=y)
+
+    approx = lb.laplace(functools.partial(spaced, space=3.0), 1.0)
+    assert approx.mode["x"] == pytest.approx(0.9, rel=1e-10)
+
+
+def linear_data(seed, n=20, d=3):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, d))
+    return features, features @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 10), st.floats(0.1, 10))
+def test_exact_for_a_gaussian_posterior(seed, prior_sd, noise_sd):
+    features, y = linear_data(seed)
+    approx = lb.laplace(line, features, y, np.float64(prior_sd), np.float64(noise_sd))
+    covariance = noise_sd**2 * np.eye(len(y)) + prior_sd**2 * features @ features.T
+    exact = stats.multivariate_normal(cov=covariance).logpdf(y)
+    precision = np.eye(3) / prior_sd**2 + features.T @ features / noise_sd**2
+    mean = np.linalg.solve(precision, features.T @ y / noise_sd**2)
+    assert approx.log_evidence == pytest.approx(exact, rel=1e-9)
+    np.testing.assert_allclose(approx.precision.matrix, precision, rtol=1e-9)
+    np.testing.assert_allclose(approx.mode["w"], mean, rtol=1e-7, atol=1e-9)
+
+
+def test_on_a_gaussian_target_log_p_minus_log_q_is_the_evidence_at_every_draw():
+    features, y = linear_data(0)
+    approx = lb.laplace(line, features, y)
+    draws = approx.sample(jax.random.key(0), (100,))["w"]
+    log_p = jax.vmap(lambda w: -approx.density.loss(w)[0])(draws)
+    log_ratio = log_p - jax.vmap(approx.log_density)(draws)
+    np.testing.assert_allclose(log_ratio, approx.log_evidence, rtol=1e-10)
+
+
+def test_the_covariance_of_the_samples():
+    features, y = linear_data(1)
+    features[:, 1] += 0.9 * features[:, 0]  # correlated: a sampler with L for L' would show
+    approx = lb.laplace(line, features, y)
+    draws = np.asarray(approx.sample(jax.random.key(0), (200_000,))["w"])
+    scale = np.sqrt(np.diag(approx.covariance))
+    error = (np.cov(draws.T) - approx.covariance) / np.outer(scale, scale)
+    assert np.abs(error).max() < 5 * np.sqrt(2 / 200_000)
+
+
+def test_vmap_fits_many_data_sets():
+    tosses = (np.random.default_rng(0).random((50, 9)) < 0.7).astype(float)
+    together = jax.vmap(lambda y: lb.laplace(coin, y).log_evidence)(tosses)
+    one_by_one = [lb.laplace(coin, y).log_evidence for y in tosses]
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-8)
+
+
+def test_vmap_fails_for_the_data_that_fail_alone():
+    tosses = np.array([COIN, np.append(COIN[:-1], np.nan)])
+    approx = jax.vmap(lambda y: lb.laplace(coin, y))(tosses)
+    np.testing.assert_array_equal(approx.certificate.converged, [True, False])
+    np.testing.assert_array_equal(np.isnan(approx.mode["theta"]), [False, True])
+
+
+WAYS = {
+    "argument": lambda s: lb.laplace(coin, COIN, s, 2.0),
+    "partial": lambda s: lb.laplace(functools.partial(coin, heads=s), COIN),
+    "closure": lambda s: lb.laplace(lambda y: coin(y, s), COIN),
+    "jit": lambda s: jax.jit(lambda t: lb.laplace(coin, COIN, t, 2.0))(s),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradient_of_the_evidence_goes_through_the_mode(way):
+    """log Z = log lik + log prior + log Jacobian + (1/2) log(2 pi / A) at p = (s + 8)/(s + 11)."""
+
+    def closed_form(s):
+        p, a, b = (s + 8) / (s + 11), s + 8, 3.0
+        log_beta = (
+            gammaln(s) + gammaln(2.0) - gammaln(s + 2)
+        )  # betaln has a wrong second derivative
+        return a * jnp.log(p) + b * jnp.log1p(-p) - log_beta - jnp.log(a * b / (a + b)) / 2
+
+    gradient = jax.grad(lambda s: WAYS[way](s).log_evidence)(2.0)
+    assert gradient == pytest.approx(float(jax.grad(closed_form)(2.0)), rel=1e-8)
+    second = jax.grad(jax.grad(lambda s: WAYS[way](s).log_evidence))(2.0)
+    assert second == pytest.approx(float(jax.grad(jax.grad(closed_form))(2.0)), rel=1e-6)
+
+
+def test_gradient_of_the_mode_and_the_covariance():
+    """In the logit the mode is log((s + 8)/3), the variance 1/(s + 8) + 1/3."""
+    assert jax.grad(lambda s: WAYS["argument"](s).mode_vector[0])(2.0) == pytest.approx(1 / 10)
+    slope = jax.grad(lambda s: WAYS["argument"](s).covariance[0, 0])(2.0)
+    assert slope == pytest.approx(-1 / 100)
+
+
+def test_gradient_with_respect_to_the_data_agrees_with_finite_differences():
+    y = jnp.array([1.3, 2.0, 0.4, 3.1, 1.1])
+
+    def log_evidence(y):
+        return lb.laplace(normal, y, 10.0, 10.0).log_evidence
+
+    gradient = jax.grad(log_evidence)(y)
+    h = 1e-5
+    steps = [(log_evidence(y + h * e) - log_evidence(y - h * e)) / (2 * h) for e in jnp.eye(5)]
+    np.testing.assert_allclose(gradient, steps, rtol=1e-6, atol=1e-8)
+
+
+def test_evidence_is_differentiable_where_the_exact_derivative_is_known():
+    """d/ds log B(s + 8, 3)/B(s, 2) is a difference of digammas; Laplace comes near for many tosses."""
+    y = np.repeat([1.0, 0.0], [800, 100])
+    slope = jax.grad(lambda s: lb.laplace(coin, y, s, 2.0).log_evidence)(2.0)
+    exact = digamma(802) - digamma(904) - digamma(2) + digamma(4)
+    assert slope == pytest.approx(exact, rel=1e-3)
+
+
+def test_new_data_of_the_same_shape_costs_no_trace(capsys):
+    def announced(y):
+        print("traced")
+        coin(y)
+
+    def traces(y):
+        lb.laplace(announced, y)
+        return capsys.readouterr().out.count("traced")
+
+    assert traces(COIN) > 0
+    assert traces(1 - COIN) == 0
+    assert traces(np.ones(4)) > 0
+
+
+prior_scale = 1.0
+settings_of_a_notebook = {"scale": 1.0}
+table = np.array([1.0, 2.0])
+
+
+def reads_globals():
+    w = numpyro.sample("w", dist.Normal(0, prior_scale * settings_of_a_notebook["scale"]))
+    numpyro.sample("y", dist.Normal(w, 1).expand([2]).to_event(1), obs=table)
+
+
+def test_a_changed_global_is_not_answered_with_the_old_program(monkeypatch):
+    def mode(scale, total):
+        return pytest.approx(scale**2 * total / (1 + 2 * scale**2), rel=1e-10)
+
+    assert lb.laplace(reads_globals).mode["w"] == mode(1, 3)
+    monkeypatch.setitem(globals(), "prior_scale", 2.0)
+    assert lb.laplace(reads_globals).mode["w"] == mode(2, 3)
+    monkeypatch.setitem(settings_of_a_notebook, "scale", 3.0)
+    assert lb.laplace(reads_globals).mode["w"] == mode(6, 3)
+    monkeypatch.setitem(globals(), "table", np.array([1.0, 2.0]))
+    table[0] = 5.0
+    assert lb.laplace(reads_globals).mode["w"] == mode(6, 7)
+
+
+def test_no_global_state_of_jax_changes():
+    before = jax.config.jax_enable_x64
+    lb.laplace(coin, COIN)
+    assert jax.config.jax_enable_x64 == before
+
+
+def test_float32_meets_its_own_tolerance():
+    with jax.enable_x64(False):
+        approx = lb.laplace(coin, COIN.astype(np.float32))
+        assert approx.mode_vector.dtype == np.float32
+        assert approx.certificate.newton_decrement < 4e-4
+        assert approx.mode["theta"] == pytest.approx(10 / 13, abs=1e-4)
+
+
+def test_repr_says_what_a_person_wants_to_know():
+    text = repr(lb.laplace(coin, COIN))
+    for part in ("coin", "unconstrained", "theta", "1.204", "0.6583", "-4.7301", "converged=True"):
+        assert part in text
+    assert "theta" in repr(lb.laplace(coin, COIN, throw=False, space="constrained"))
+    batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
+    assert "LaplaceApproximation(" in repr(batch)
+
+
+def test_the_guide_is_for_the_unconstrained_space():
+    with pytest.raises(lb.UnsupportedModel, match="unconstrained"):
+        _ = lb.laplace(coin, COIN, space="constrained").guide

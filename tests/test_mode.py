@@ -1,0 +1,112 @@
+"""The search for the mode, against SciPy and on the problems that break searches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import optimize
+
+import laplacebook as lb
+from laplacebook.mode import find_mode
+from tests.models import normal
+
+
+def rosenbrock(x):
+    return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def poisson(x):
+    features = jnp.array(np.random.default_rng(0).normal(size=(30, 3)))
+    counts = jnp.array(np.random.default_rng(1).poisson(2.0, 30))
+    return jnp.sum(jnp.exp(features @ x) - counts * (features @ x)) + x @ x / 200
+
+
+def student(x):
+    return jnp.sum(2.5 * jnp.log1p((x - jnp.array([0.0, 1.0, 1.5])) ** 2 / 4))
+
+
+def quadratic(x):
+    a = jnp.diag(10.0 ** jnp.arange(-6, 6, 2)) + 1e-7
+    return (x - 1) @ a @ (x - 1) / 2
+
+
+#: function, start
+PROBLEMS = {
+    "rosenbrock": (rosenbrock, np.array([-1.2, 1.0])),
+    "rosenbrock, far": (rosenbrock, np.array([30.0, -40.0])),
+    "rosenbrock, 6": (rosenbrock, np.array([-1.2, 1.0, 0.5, -0.3, 0.2, 0.0])),
+    "poisson": (poisson, np.zeros(3)),
+    "poisson, far": (poisson, np.array([8.0, -8.0, 8.0])),
+    "student": (student, np.array([0.2])),
+    "student, far": (student, np.array([50.0])),
+    "quadratic": (quadratic, np.full(6, 100.0)),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_finds_what_scipys_trust_exact_finds(problem):
+    f, start = PROBLEMS[problem]
+    mode = jax.jit(lambda x: find_mode(lambda x: (f(x), ()), x))(jnp.asarray(start))
+    theirs = optimize.minimize(
+        f, mode.point + 1e-3, jac=jax.grad(f), hess=jax.hessian(f), method="trust-exact", tol=1e-10
+    )
+    assert mode.certificate.converged
+    deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.hessian)))
+    assert np.abs((theirs.x - mode.point) / deviations).max() < 1e-6
+    np.testing.assert_allclose(mode.hessian, jax.hessian(f)(mode.point), rtol=1e-12)
+
+
+def test_a_saddle_does_not_hold_the_search():
+    def f(x):
+        return x[0] ** 4 / 4 - x[0] ** 2 / 2 + x[1] ** 2, ()
+
+    mode = find_mode(f, jnp.zeros(2))
+    assert mode.certificate.converged
+    assert abs(mode.point[0]) == pytest.approx(1, abs=1e-8)
+
+
+def test_far_out_on_a_flat_tail_nothing_is_certified():
+    """At -60 the slope of exp(x) is below the tolerance, the mode of exp(x) is at -infinity."""
+    mode = find_mode(lambda x: (jnp.exp(x[0]), ()), jnp.array([-60.0]))
+    assert not mode.certificate.converged
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e-2, 1.0, 1e2, 1e5])
+def test_the_answer_does_not_depend_on_units(unit):
+    y = np.random.default_rng(0).normal(3, 1, size=50)
+    reference, scaled = lb.laplace(normal, y, 1e8, 1e8), lb.laplace(normal, unit * y, 1e8, 1e8)
+    assert scaled.mode["mean"] == pytest.approx(unit * float(reference.mode["mean"]), rel=1e-6)
+    assert scaled.mode["sd"] == pytest.approx(unit * float(reference.mode["sd"]), rel=1e-6)
+    scale = 1 / np.sqrt(np.diag(reference.covariance)) / np.array([unit, 1])
+    correlation = scale[:, None] * scaled.covariance * scale
+    np.testing.assert_allclose(correlation, np.eye(2), atol=1e-6)
+
+
+def test_mixed_units_in_one_model():
+    features = np.random.default_rng(0).normal(size=(40, 2)) * np.array([1e5, 1e-5])
+    y = features @ np.array([2e-5, 3e5])
+
+    def model(y):
+        w = numpyro.sample("w", dist.Normal(0, np.array([1.0, 1e7])).to_event(1))
+        numpyro.sample("y", dist.Normal(features @ w, 0.1).to_event(1), obs=y)
+
+    approx = lb.laplace(model, y)
+    np.testing.assert_allclose(approx.mode["w"], [2e-5, 3e5], rtol=1e-3)
+    assert approx.certificate.condition_number < 10
+
+
+def test_the_certificate_is_the_distance_in_standard_deviations():
+    """Stopped by hand: one Newton step of a quadratic from one standard deviation away."""
+    a = jnp.array([[4.0, 1.0], [1.0, 3.0]])
+    mode = find_mode(lambda x: (x @ a @ x / 2, ()), jnp.array([1.0, -2.0]))
+    assert mode.certificate.newton_decrement < 1e-8
+    assert mode.certificate.iterations <= 3
+    scaled = np.array([[1, 1 / np.sqrt(12)], [1 / np.sqrt(12), 1]])
+    assert mode.certificate.condition_number == pytest.approx(np.linalg.cond(scaled))
+
+
+def test_certificate_repr():
+    certificate = find_mode(lambda x: (x @ x, ()), jnp.ones(2)).certificate
+    assert repr(certificate).startswith("Certificate(converged=True, newton_decrement=")
