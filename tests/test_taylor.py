@@ -1,0 +1,325 @@
+"""Taylor series against mpmath's, the order of the remainder, the transformations, the errors."""
+
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.scipy import special
+
+from laplacebook.taylor import taylor_coefficients, taylor_polynomial
+
+
+def thrice(x):
+    return jax.lax.fori_loop(0, 3, lambda i, y: jnp.sin(y), x)
+
+
+def branch(x):
+    return jax.lax.cond(x > 0, jnp.exp, jnp.cos, x)
+
+
+def entropy(x):
+    """A log density's usual ingredients: two xlogy and a clip."""
+    p = jnp.clip(x, 0.0, 1.0)
+    return special.xlogy(3.0, p) + special.xlog1py(2.0, -p)
+
+
+def logistic(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def softplus(x):
+    return mpmath.log(1 + mpmath.exp(x))
+
+
+# name: function, the same in mpmath, point of expansion, highest degree
+SERIES = {
+    "sin": (lambda x: jnp.sin(1 + x), lambda x: mpmath.sin(1 + x), 0.0, 20),
+    "exp": (jnp.exp, mpmath.exp, 0.5, 20),
+    "log": (jnp.log, mpmath.log, 2.0, 20),
+    "log1p": (jnp.log1p, lambda x: mpmath.log(1 + x), 0.0, 20),
+    "expm1": (jnp.expm1, mpmath.expm1, 0.0, 12),
+    "runge": (lambda x: 1 / (1 + 25 * x**2), lambda x: 1 / (1 + 25 * x**2), 0.0, 12),
+    "sigmoid": (jax.nn.sigmoid, logistic, 0.7, 12),
+    "softplus at 0": (jax.nn.softplus, softplus, 0.0, 12),
+    "log sigmoid at 0": (jax.nn.log_sigmoid, lambda x: -softplus(-x), 0.0, 12),
+    "tanh": (jnp.tanh, mpmath.tanh, 0.5, 12),
+    "tan": (jnp.tan, mpmath.tan, 0.5, 12),
+    "arctan": (jnp.arctan, mpmath.atan, 0.5, 12),
+    "sinh": (jnp.sinh, mpmath.sinh, 0.3, 12),
+    "cosh": (jnp.cosh, mpmath.cosh, 0.3, 12),
+    "arcsinh": (jnp.arcsinh, mpmath.asinh, -3.0, 12),
+    "erf": (jax.lax.erf, mpmath.erf, 0.4, 12),
+    "erfc": (jax.lax.erfc, mpmath.erfc, 6.0, 12),
+    "erf_inv": (jax.lax.erf_inv, mpmath.erfinv, 0.4, 12),
+    "lgamma": (special.gammaln, mpmath.loggamma, 1.5, 12),
+    "digamma": (special.digamma, mpmath.digamma, 2.5, 12),
+    "log Phi": (special.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), 0.5, 6),
+    "sqrt": (jnp.sqrt, mpmath.sqrt, 2.0, 12),
+    "rsqrt": (jax.lax.rsqrt, lambda x: 1 / mpmath.sqrt(x), 2.0, 12),
+    "cbrt": (jnp.cbrt, mpmath.cbrt, 2.0, 12),
+    "square at -1": (lambda x: x**2.0, lambda x: x**2, -1.0, 4),
+    "power": (lambda x: x**2.5, lambda x: x ** mpmath.mpf("2.5"), 1.5, 12),
+    "negative power": (lambda x: x**-3, lambda x: x**-3, 1.5, 12),
+    "moving power": (lambda x: x**x, lambda x: x**x, 1.5, 12),
+    "exponential": (lambda x: 2.0**x, lambda x: mpmath.mpf(2) ** x, 1.5, 12),
+    "abs": (lambda x: jnp.abs(x) ** 3, lambda x: -(x**3), -1.0, 5),
+    "where": (lambda x: jnp.where(x > 0, jnp.exp(x), jnp.cos(x)), mpmath.cos, -1.0, 12),
+    "integer": (lambda x: x.astype(int) * x, lambda x: 2 * x, 2.5, 3),
+    "sinc at 0": (jnp.sinc, mpmath.sincpi, 0.0, 12),
+    "entropy": (entropy, lambda x: 3 * mpmath.log(x) + 2 * mpmath.log(1 - x), 0.3, 12),
+    "logsumexp": (
+        lambda x: special.logsumexp(jnp.stack([x, 2 * x, jnp.zeros_like(x)])),
+        lambda x: mpmath.log(mpmath.exp(x) + mpmath.exp(2 * x) + 1),
+        0.0,
+        12,
+    ),
+    "log determinant": (
+        lambda x: jnp.linalg.slogdet(jnp.eye(2, dtype=x.dtype) + x)[1],
+        lambda x: mpmath.log(1 + 2 * x),
+        0.3,
+        4,
+    ),
+    "loop": (thrice, lambda x: mpmath.sin(mpmath.sin(mpmath.sin(x))), 0.3, 4),
+    "branch": (branch, mpmath.cos, -1.0, 4),
+    "constant": (lambda x: 1.0, lambda x: mpmath.mpf(1), 0.3, 3),
+}
+
+
+def reference(g, x0, degree):
+    with mpmath.workdps(60):
+        return np.array([float(c) for c in mpmath.taylor(g, mpmath.mpf(float(x0)), degree)])
+
+
+def wave(x):
+    return jnp.sin(1 + x.sum())
+
+
+def close(dtype):
+    return {"rtol": 500 * jnp.finfo(dtype).eps, "atol": 100 * jnp.finfo(dtype).eps}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", SERIES)
+def test_coefficients_are_those_of_mpmath(name, dtype):
+    f, g, x0, highest = SERIES[name]
+    for degree in {0, 1, 2, 5, highest} - set(range(highest + 1, 6)):
+        coefficients = taylor_coefficients(f, jnp.array(x0, dtype), degree)
+        expected = reference(g, np.array(x0, dtype), degree)
+        scale = np.maximum(np.abs(expected), np.abs(expected).max() / 1e3 or 1.0)
+        np.testing.assert_allclose(coefficients / scale, expected / scale, **close(dtype))
+        assert name == "constant" or coefficients.dtype == dtype
+
+
+@pytest.mark.parametrize("degree", range(8))
+def test_remainder_has_order_degree_plus_one(degree):
+    polynomial = taylor_polynomial(lambda x: jnp.sin(1 + x), 0.0, degree)
+    distance = np.geomspace(0.2, 0.05, 5)  # nearer, rounding takes over
+    error = np.abs(polynomial(distance) - np.sin(1 + distance))
+    slope = np.polyfit(np.log(distance), np.log(error), 1)[0]
+    assert slope == pytest.approx(degree + 1, abs=0.1)
+
+
+def test_polynomial_maps_arrays_elementwise():
+    x = jnp.linspace(-1, 1, 6).reshape(2, 3)
+    np.testing.assert_allclose(taylor_polynomial(jnp.exp, 0.0, 3)(x), 1 + x + x**2 / 2 + x**3 / 6)
+
+
+def test_sine_of_a_sum():
+    exponents, coefficients = taylor_coefficients(wave, jnp.zeros(2), 3)
+    s, c = np.sin(1), np.cos(1)
+    by_hand = {
+        (0, 0): s,
+        **dict.fromkeys([(1, 0), (0, 1)], c),
+        **{(2, 0): -s / 2, (1, 1): -s, (0, 2): -s / 2},
+        **{(3, 0): -c / 6, (2, 1): -c / 2, (1, 2): -c / 2, (0, 3): -c / 6},
+    }
+    assert list(map(tuple, exponents.tolist())) == list(by_hand)
+    np.testing.assert_allclose(coefficients, list(by_hand.values()), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+def test_second_order_is_gradient_and_hessian(dtype):
+    def f(x):
+        return jnp.exp(x[0]) * jnp.cos(x[1]) + special.gammaln(x[2]) * x[0]
+
+    x0, x = jnp.array([0.3, 0.5, 2.5], dtype), jnp.array([[0.1, 0.7, 2.0], [1.0, 0.0, 3.0]], dtype)
+    d = x - x0
+    by_hand = f(x0) + d @ jax.grad(f)(x0) + 0.5 * jnp.sum(d @ jax.hessian(f)(x0) * d, axis=1)
+    polynomial = taylor_polynomial(f, x0, 2)
+    np.testing.assert_allclose(polynomial(x), by_hand, **close(dtype))
+    assert polynomial(x).dtype == dtype
+
+
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_polynomials_are_their_own_expansion(data):
+    dimension, degree = data.draw(st.sampled_from([(1, 3), (2, 3), (3, 2)]))
+    powers = [p for p in np.ndindex((degree + 1,) * dimension) if sum(p) <= degree]
+    draw = st.floats(-2, 2, allow_subnormal=False)
+    weights = np.array([data.draw(draw) for _ in powers])
+    x0, x = (np.array([data.draw(draw) for _ in range(dimension)]) for _ in range(2))
+
+    def f(x):
+        terms = [math.prod(x[i] ** p for i, p in enumerate(power)) for power in powers]
+        return sum(w * term for w, term in zip(weights, terms, strict=True))
+
+    np.testing.assert_allclose(taylor_polynomial(f, x0, degree)(x), f(x), rtol=1e-9, atol=1e-9)
+    exponents, coefficients = taylor_coefficients(f, x0, degree)
+    monomials = np.prod((x - x0) ** exponents, axis=1)
+    np.testing.assert_allclose(monomials @ coefficients, f(x), rtol=1e-9, atol=1e-9)
+
+
+def test_directional_and_multi_index_forms_agree_at_high_degree():
+    x0, x = jnp.array([0.2, -0.4]), jnp.array([0.5, 0.3])
+    exponents, coefficients = taylor_coefficients(wave, x0, 6)
+    by_terms = np.prod((x - x0) ** exponents, axis=1) @ coefficients
+    np.testing.assert_allclose(taylor_polynomial(wave, x0, 6)(x), by_terms, rtol=1e-13)
+    np.testing.assert_allclose(taylor_polynomial(wave, x0, 30)(x), wave(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("f", [jnp.sin, jax.nn.softplus, special.gammaln])
+def test_coefficients_under_transformations(f):
+    def coefficients(x0):
+        return taylor_coefficients(f, x0, 4)
+
+    points = jnp.array([0.5, 1.5])
+    eager = jnp.stack([coefficients(x0) for x0 in points])
+    np.testing.assert_allclose(jax.jit(coefficients)(points[0]), eager[0], rtol=1e-12)
+    np.testing.assert_allclose(jax.vmap(coefficients)(points), eager, rtol=1e-12)
+    # d/dx0 of f⁽ᵏ⁾(x0)/k! is (k + 1) times the next coefficient.
+    expected = taylor_coefficients(f, points[0], 5)[1:] * jnp.arange(1, 6)
+    for jacobian in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jacobian(coefficients)(points[0]), expected, rtol=1e-10)
+
+
+def test_polynomials_under_transformations():
+    def value(x0, x):
+        return taylor_polynomial(wave, x0, 2)(x)
+
+    x0, x = jnp.array([[0.1, 0.2], [0.3, -0.4]]), jnp.array([0.5, 0.6])
+    eager = jnp.stack([value(point, x) for point in x0])
+    np.testing.assert_allclose(jax.jit(value)(x0[0], x), eager[0], rtol=1e-14)
+    np.testing.assert_allclose(jax.vmap(value, (0, None))(x0, x), eager, rtol=1e-14)
+    np.testing.assert_allclose(taylor_polynomial(wave, x0[0], 2)(x0), value(x0[0], x0), rtol=1e-14)
+    in_x = jax.grad(value, 1)(x0[0], x)
+    by_hand = jax.grad(wave)(x0[0]) + jax.hessian(wave)(x0[0]) @ (x - x0[0])
+    np.testing.assert_allclose(in_x, by_hand, rtol=1e-13)
+
+
+def test_closures_over_traced_data():
+    data = jnp.array([0.5, 1.0, 2.0])
+    coefficients = jax.vmap(lambda y: taylor_coefficients(lambda x: jnp.exp(y * x), 0.0, 2))(data)
+    expected = jnp.stack([jnp.ones(3), data, data**2 / 2], axis=1)
+    np.testing.assert_allclose(coefficients, expected, rtol=1e-14)
+
+
+def test_a_functions_own_derivative_rule_is_used():
+    @jax.custom_jvp
+    def f(x):
+        return jnp.abs(x) * x
+
+    f.defjvp(lambda primals, tangents: (f(*primals), 7.0 * tangents[0]))
+    np.testing.assert_array_equal(taylor_coefficients(f, 0.0, 2), [0.0, 7.0, 0.0])
+
+
+def test_order_twenty_is_fast():
+    def f(x):
+        return jnp.sin(1 + x)
+
+    taylor_coefficients(f, 0.0, 20)
+    start = time.perf_counter()
+    taylor_coefficients(f, 0.5, 20)
+    assert time.perf_counter() - start < 1
+
+
+KINKS = {
+    "abs": jnp.abs,
+    "maximum": lambda x: jnp.maximum(x, -x),
+    "minimum": lambda x: jnp.minimum(x, 2 * x),
+    "sign": lambda x: x * jnp.sign(x),
+    "sqrt": jnp.sqrt,
+}
+
+
+@pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)
+@pytest.mark.parametrize("expand", [taylor_coefficients, taylor_polynomial])
+def test_where_a_derivative_does_not_exist(f, expand):
+    with pytest.raises(ValueError, match=r"degree 3 at x0 = 0.0: its derivative of order 1"):
+        expand(f, 0.0, 3)
+    with pytest.raises(ValueError, match=r"at x0 = \[0. 0.\]: its derivative of order 1"):
+        expand(lambda x: f(x[0]) + x[1], jnp.zeros(2), 3)
+
+
+@pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)
+def test_where_a_derivative_does_not_exist_under_jit(f):
+    coefficients = jax.jit(lambda x0: taylor_coefficients(f, x0, 2))(0.0)
+    np.testing.assert_array_equal(
+        jnp.isnan(coefficients), [False, True, True] if f(0.0) == 0 else 3
+    )
+    _, several = jax.jit(lambda x0: taylor_coefficients(lambda x: f(x[1]), x0, 1))(jnp.zeros(2))
+    np.testing.assert_array_equal(jnp.isnan(several), [False, True, True])
+    value = jax.jit(lambda x0: taylor_polynomial(lambda x: f(x[1]), x0, 1)(x0))(jnp.zeros(2))
+    assert jnp.isnan(value)
+
+
+def test_the_order_that_fails_is_named():
+    with pytest.raises(
+        ValueError, match="its derivative of order 3 does not exist or is not finite"
+    ):
+        taylor_coefficients(lambda x: x**2.5, 0.0, 5)
+    np.testing.assert_array_equal(taylor_coefficients(lambda x: x**2.5, 0.0, 2), [0, 0, 0])
+    with pytest.raises(ValueError, match="its value there is not finite"):
+        taylor_coefficients(jnp.log, 0.0, 1)
+    with pytest.raises(ValueError, match="its value there is not finite"):
+        taylor_polynomial(jnp.sin, jnp.nan, 1)
+
+
+MISTAKES = {
+    "vector value": (
+        ValueError,
+        r"scalar, not an array of shape \(2,\)",
+        lambda x: x,
+        np.ones(2),
+        1,
+    ),
+    "vector of one": (ValueError, r"an array of shape \(1,\)", lambda x: x[None], 0.0, 1),
+    "tuple value": (TypeError, "one number, not a tuple", lambda x: (x, x), 0.0, 1),
+    "complex value": (TypeError, "not one of type complex128", lambda x: 1j * x, 0.0, 1),
+    "integer value": (TypeError, "not one of type int64", lambda x: jnp.argmax(x), np.ones(2), 1),
+    "negative degree": (ValueError, "degree must be 0 or more, not -1", jnp.sin, 0.0, -1),
+    "float degree": (TypeError, "degree", jnp.sin, 0.0, 2.0),
+    "bool degree": (
+        TypeError,
+        "degree must be an integer, such as 2, not True",
+        jnp.sin,
+        0.0,
+        True,
+    ),
+    "integer x0": (TypeError, "x0 must be floating point, such as 0.0, not", jnp.sin, 0, 1),
+    "bool x0": (TypeError, "not of type bool", jnp.sin, True, 1),
+    "complex x0": (TypeError, "not of type complex128", jnp.sin, 1j, 1),
+    "matrix x0": (ValueError, r"x0 must have shape \(\) or \(D,\)", jnp.sum, np.ones((2, 2)), 1),
+}
+
+
+@pytest.mark.parametrize(("error", "message", "f", "x0", "degree"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("expand", [taylor_coefficients, taylor_polynomial])
+def test_mistakes_are_named(expand, error, message, f, x0, degree):
+    with pytest.raises(error, match=message):
+        expand(f, x0, degree)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_polynomial_refuses_points_of_another_dimension(shape):
+    with pytest.raises(ValueError, match="the last axis of x must be 2 long"):
+        taylor_polynomial(wave, jnp.zeros(2), 2)(jnp.ones(shape))
+
+
+def test_numpy_integers_are_degrees():
+    assert taylor_coefficients(jnp.sin, 0.0, np.int64(3)).shape == (4,)
