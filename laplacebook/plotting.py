@@ -18,8 +18,8 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from cycler import cycler
 from jaxtyping import Array, Float
+from matplotlib.rcsetup import cycler
 
 __all__ = ["COLORS", "STYLES", "DegreeSlider", "use_style"]
 
@@ -39,6 +39,7 @@ STYLES = {
 }
 
 Values = Float[np.ndarray | Array, "..."]
+Ticks = Sequence[int] | Sequence[float]
 
 _SLIDER = """<div style="max-width: 32rem; margin: auto">
 <svg viewBox="-28 -8 400 232" role="img" aria-label="{label}" style="width: 100%; height: auto">
@@ -120,8 +121,8 @@ class DegreeSlider:
     exact: Values = field(repr=False)
     approximations: Values = field(repr=False)
     captions: Sequence[str] = field(repr=False)
-    x_ticks: Sequence[float] = field(repr=False)
-    y_ticks: Sequence[float] = field(repr=False)
+    x_ticks: Ticks = field(repr=False)
+    y_ticks: Ticks = field(repr=False)
     start: int = 1
 
     def _repr_html_(self) -> str:
@@ -156,6 +157,6 @@ class DegreeSlider:
         ]
 
 
-def _place(values: Values | Sequence[float], ticks: Sequence[float], length: float) -> np.ndarray:
+def _place(values: Values | Ticks, ticks: Ticks, length: float) -> np.ndarray:
     """Where values lie on an axis of that length, which begins and ends at the outer ticks."""
     return length * (np.asarray(values) - ticks[0]) / (ticks[-1] - ticks[0])
