@@ -157,6 +157,6 @@ class DegreeSlider:
         ]
 
 
-def _place(values: Values | Ticks, ticks: Ticks, length: float) -> np.ndarray:
+def _place(values: Values | Ticks, ticks: Ticks, length: int) -> np.ndarray:
     """Where values lie on an axis of that length, which begins and ends at the outer ticks."""
     return length * (np.asarray(values) - ticks[0]) / (ticks[-1] - ticks[0])
