@@ -1,6 +1,7 @@
 """What can go wrong in a Laplace approximation, as errors that say what, where, why and what to do."""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 __all__ = ["LaplaceError", "NonFinite", "NotConverged", "NotPositiveDefinite", "UnsupportedModel"]
 
@@ -15,13 +16,25 @@ class LaplaceError(Exception):
     """
 
     def __init__(self, what: str, *, causes: Sequence[str] = (), remedy: str = "") -> None:
-        lines = [what]
+        lines = [_fill(what)]
         if causes:
             lines.append("Likely causes:")
-            lines += [f"  ({chr(ord('a') + i)}) {cause}" for i, cause in enumerate(causes)]
+            lines += [_fill(cause, f"  ({chr(ord('a') + i)}) ") for i, cause in enumerate(causes)]
         if remedy:
-            lines.append(f"What to do: {remedy}")
+            lines.append(_fill(f"What to do: {remedy}"))
         super().__init__("\n".join(lines))
+
+
+def _fill(text: str, label: str = "") -> str:
+    """Wrapped at the width of a notebook's output; paths and names stay whole."""
+    return fill(
+        text,
+        width=76,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class UnsupportedModel(LaplaceError):

@@ -51,11 +51,12 @@ class Certificate:
     condition_number: Array
 
     def __repr__(self) -> str:
-        if jnp.ndim(self.converged) or isinstance(self.converged, jax.core.Tracer):
+        if isinstance(self.converged, jax.core.Tracer) or jnp.ndim(self.converged):
             return f"Certificate(converged={self.converged})"
         return (
-            f"Certificate(converged={bool(self.converged)}, newton_decrement={self.newton_decrement:.1e}, "
-            f"iterations={self.iterations}, condition_number={self.condition_number:.2g})"
+            f"{'mode certified' if self.converged else 'NO MODE'}: Newton decrement "
+            f"{self.newton_decrement:.0e}, condition number {self.condition_number:.2g}, "
+            f"{self.iterations} iterations"
         )
 
 

@@ -119,7 +119,7 @@ def name(value):
 def test_no_approximation_is_an_error_that_teaches(model, args, options, error, message):
     with pytest.raises(error) as caught:
         lb.laplace(model, *args, **options)
-    assert message in str(caught.value)
+    assert message in " ".join(str(caught.value).split())
     assert "What to do:" in str(caught.value)
 
 
@@ -323,7 +323,7 @@ def test_float32_meets_its_own_tolerance():
 
 def test_repr_says_what_a_person_wants_to_know():
     text = repr(lb.laplace(coin, COIN))
-    for part in ("coin", "unconstrained", "theta", "1.204", "0.6583", "-4.7301", "converged=True"):
+    for part in ("coin", "unconstrained", "theta", "1.204", "0.6583", "-4.7301", "mode certified"):
         assert part in text
     assert "theta" in repr(lb.laplace(coin, COIN, throw=False, space="constrained"))
     batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))

@@ -109,4 +109,6 @@ def test_the_certificate_is_the_distance_in_standard_deviations():
 
 def test_certificate_repr():
     certificate = find_mode(lambda x: (x @ x, ()), jnp.ones(2)).certificate
-    assert repr(certificate).startswith("Certificate(converged=True, newton_decrement=")
+    assert repr(certificate).startswith("mode certified: Newton decrement ")
+    failed = find_mode(lambda x: (x[0], ()), jnp.ones(1)).certificate
+    assert repr(failed).startswith("NO MODE")
