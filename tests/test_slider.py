@@ -9,7 +9,7 @@ __all__ = ["browser"]
 pytestmark = pytest.mark.browser
 
 CHAPTER = HTML / "book" / "taylor.html"
-SHOWN = "[data-degree]:visible"
+SHOWN = "[data-degree]:not([style*=none])"
 
 
 @pytest.mark.parametrize("width", [1280, 390])
