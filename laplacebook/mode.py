@@ -77,12 +77,17 @@ class Mode(NamedTuple):
 
 
 class _Eigen(NamedTuple):
-    """The Hessian in units of its own diagonal: S H S = V diag(values) V', and V' S g."""
+    """The Hessian in units of its own diagonal: S H S = V diag(values) V', and V' S g.
+
+    Below ``floor`` an eigenvalue cannot be told from zero; the decrement is infinite if one is.
+    """
 
     scale: Array
     values: Array
     vectors: Array
     slope: Array
+    floor: Array
+    decrement: Array
 
 
 class _State(NamedTuple):
@@ -122,13 +127,15 @@ def find_mode(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _find_mode(f: Callable, start: Array, constants: Any) -> tuple:
-    def at(x: Array) -> tuple[Array, Any, Array, Array]:
-        return value_gradient_hessian(lambda x: f(x, *constants), x)
+    def at(x: Array) -> tuple[Array, Any, Array, _Eigen]:
+        value, beside, gradient, hessian = value_gradient_hessian(lambda x: f(x, *constants), x)
+        return value, beside, hessian, _eigen(gradient, hessian)
 
     _, beside = jax.eval_shape(lambda x: f(x, *constants), start)
     final = lax.while_loop(_unfinished, partial(_iterate, at), _initial(start, beside))
-    decrement, condition = _decrement(final.eigen), _condition_number(final.eigen)
-    certified = (_converged(final), decrement, final.iteration, condition)
+    smallest, largest = final.eigen.values[0], final.eigen.values[-1]
+    condition = jnp.where(smallest > final.eigen.floor, largest / smallest, jnp.inf)
+    certified = (_converged(final), final.eigen.decrement, final.iteration, condition)
     return final.x, final.beside, final.hessian, certified
 
 
@@ -163,7 +170,7 @@ def _initial(start: Array, beside: Any) -> _State:
     identity, ones = jnp.eye(start.size, dtype=start.dtype), jnp.ones_like(start)
     no, one = jnp.zeros((), bool), jnp.ones((), start.dtype)
     beside = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside)
-    eigen = _Eigen(ones, ones, identity, 0 * ones)
+    eigen = _Eigen(ones, ones, identity, 0 * ones, 0 * one, one)
     return _State(
         start, jnp.inf * one, beside, identity, eigen, 0 * one, 2 * one, jnp.zeros((), int), no, no
     )
@@ -174,19 +181,18 @@ def _unfinished(state: _State) -> Array:
 
 
 def _converged(state: _State) -> Array:
-    return _small(state.eigen) & state.steady
+    return _small(state.eigen.decrement) & state.steady
 
 
 def _iterate(at: Callable, state: _State) -> _State:
     first = state.iteration == 0
     # Stationary, but the last step changed the curvature (or there was none): look around once.
-    probing = _small(state.eigen) & ~first
+    probing = _small(state.eigen.decrement) & ~first
     step, predicted = _step(state.eigen, state.damping, probing)
     x = state.x + step
     # A branch, because XLA would otherwise compute the model again in each expression that uses it.
-    nowhere = (jnp.nan * state.f, state.beside, jnp.nan * x, state.hessian)
-    f, beside, gradient, hessian = lax.cond(jnp.all(jnp.isfinite(x)), at, lambda _: nowhere, x)
-    eigen = _eigen(gradient, hessian)
+    nowhere = (jnp.nan * state.f, state.beside, state.hessian, state.eigen)
+    f, beside, hessian, eigen = lax.cond(jnp.all(jnp.isfinite(x)), at, lambda _: nowhere, x)
     finite = jnp.isfinite(f) & jnp.all(jnp.isfinite(hessian)) & jnp.all(jnp.isfinite(eigen.slope))
     noise = 10 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(f), 1)
     decrease = state.f - f
@@ -215,17 +221,14 @@ def _eigen(gradient: Array, hessian: Array) -> _Eigen:
     scale = jnp.where(diagonal > 0, lax.rsqrt(diagonal), 1)
     scaled = scale[:, None] * hessian * scale
     usable = jnp.all(jnp.isfinite(scaled))
-    values, vectors = jnp.linalg.eigh(
-        jnp.where(usable, scaled, jnp.eye(scale.size, dtype=scale.dtype))
-    )
-    return _Eigen(scale, values, vectors, vectors.T @ (scale * gradient))
-
-
-def _floor(eigen: _Eigen) -> Array:
-    """Below this an eigenvalue cannot be told from zero."""
-    largest = jnp.max(jnp.abs(eigen.values))
-    limits = jnp.finfo(largest.dtype)
-    return jnp.maximum(10 * eigen.values.size * limits.eps * largest, limits.tiny)
+    identity = jnp.eye(scale.size, dtype=scale.dtype)
+    values, vectors = jnp.linalg.eigh(jnp.where(usable, scaled, identity))
+    slope = vectors.T @ (scale * gradient)
+    limits, largest = jnp.finfo(values.dtype), jnp.maximum(-values[0], values[-1])
+    floor = jnp.maximum(10 * values.size * limits.eps * largest, limits.tiny)
+    squares = slope**2 / jnp.maximum(values, floor)
+    decrement = jnp.where(values[0] > floor, jnp.sqrt(jnp.sum(squares)), jnp.inf)
+    return _Eigen(scale, values, vectors, slope, floor, decrement)
 
 
 def _step(eigen: _Eigen, damping: Array, probe: Array) -> tuple[Array, Array]:
@@ -234,10 +237,9 @@ def _step(eigen: _Eigen, damping: Array, probe: Array) -> tuple[Array, Array]:
     The probe is no step of the search. Far out on a tail all is flat and looks stationary; a
     hundredth of a standard deviation away it does not look the same.
     """
-    floor = _floor(eigen)
-    curvature = jnp.maximum(jnp.abs(eigen.values), floor)
+    curvature = jnp.maximum(jnp.abs(eigen.values), eigen.floor)
     step = -eigen.slope / (curvature + damping)
-    upward = eigen.values[0] < -floor
+    upward = eigen.values[0] < -eigen.floor
     away = -jnp.where(eigen.slope[0] < 0, -1, 1) * jnp.maximum(jnp.abs(step[0]), 1 / (1 + damping))
     step = step.at[0].set(jnp.where(upward, away, step[0]))
     step = jnp.where(probe, PROBE * lax.rsqrt(curvature), step)
@@ -256,16 +258,5 @@ def _damping(state: _State, accept: Array, ratio: Array) -> tuple[Array, Array]:
     return jnp.where(accept, kept, more), jnp.where(accept, 2, 2 * growth)
 
 
-def _decrement(eigen: _Eigen) -> Array:
-    positive = eigen.values > _floor(eigen)
-    squares = jnp.where(positive, eigen.slope**2 / jnp.where(positive, eigen.values, 1), jnp.inf)
-    return jnp.sqrt(jnp.sum(squares))
-
-
-def _small(eigen: _Eigen) -> Array:
-    return _decrement(eigen) <= jnp.sqrt(jnp.finfo(eigen.slope.dtype).eps)
-
-
-def _condition_number(eigen: _Eigen) -> Array:
-    positive = eigen.values[0] > _floor(eigen)
-    return jnp.where(positive, eigen.values[-1] / jnp.where(positive, eigen.values[0], 1), jnp.inf)
+def _small(decrement: Array) -> Array:
+    return decrement <= jnp.sqrt(jnp.finfo(decrement.dtype).eps)
