@@ -42,7 +42,7 @@ lab: $(INSTALLED)  ## open the chapters in JupyterLab
 	jupyter lab book
 
 browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
-	python -m pytest tests/test_browser.py -m browser -n 0
+	python -m pytest tests -m browser -n 0
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
 	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
