@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.explain import explain
 from laplacebook.guide import laplace_guide
 from laplacebook.mode import Certificate, find_mode
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import DensePrecision, Leaf
 
 __all__ = ["LaplaceApproximation", "laplace"]
 
@@ -54,11 +54,11 @@ class LaplaceApproximation:
         density: the log joint that was approximated.
     """
 
-    mode: dict[str, Array]
-    mode_vector: Array
+    mode: dict[str, Leaf]
+    mode_vector: Leaf
     precision: DensePrecision
-    log_likelihood: Array
-    log_prior: Array
+    log_likelihood: Leaf
+    log_prior: Leaf
     certificate: Certificate
     density: ModelDensity
 

@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from laplacebook.curvature import value_gradient_hessian
+from laplacebook.precision import Leaf
 
 __all__ = ["Certificate", "Mode", "find_mode"]
 
@@ -45,10 +46,10 @@ class Certificate:
             where A is not positive definite.
     """
 
-    converged: Array
-    newton_decrement: Array
-    iterations: Array
-    condition_number: Array
+    converged: Leaf
+    newton_decrement: Leaf
+    iterations: Leaf
+    condition_number: Leaf
 
     def __repr__(self) -> str:
         if isinstance(self.converged, jax.core.Tracer) or jnp.ndim(self.converged):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, Key
 
 __all__ = ["DensePrecision"]
+
+Leaf = Any  # of a pytree: an array, or what a JAX transformation puts in its place
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["matrix", "cholesky"], meta_fields=[])
@@ -20,8 +23,8 @@ class DensePrecision:
     and so has everything computed from it.
     """
 
-    matrix: Array
-    cholesky: Array
+    matrix: Leaf
+    cholesky: Leaf
 
     @classmethod
     def of(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
