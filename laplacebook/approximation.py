@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from laplacebook.precision import DensePrecision, Leaf
 __all__ = ["LaplaceApproximation", "laplace"]
 
 _ROWS = 10  # of a printed approximation
+EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
 
 @functools.partial(
@@ -63,20 +64,18 @@ class LaplaceApproximation:
     density: ModelDensity
 
     @property
-    def covariance(self) -> Float[Array, "D D"]:
+    def covariance(self) -> Float[Array, "*B D D"]:
         """A^-1, dense, shape (D, D), in the coordinates u."""
-        return self.precision.solve(
-            jnp.eye(self.mode_vector.shape[-1], dtype=self.mode_vector.dtype)
-        )
+        return self.precision.inverse()
 
     @property
-    def log_occam_factor(self) -> Float[Array, ""]:
+    def log_occam_factor(self) -> Float[Array, "*B"]:
         """log p(mode) + (D/2) log 2 pi - (1/2) log |A|: the price of the parameters (Bishop 4.137)."""
         dimension = self.mode_vector.shape[-1]
         return self.log_prior + dimension / 2 * log(2 * pi) - self.precision.log_determinant() / 2
 
     @property
-    def log_evidence(self) -> Float[Array, ""]:
+    def log_evidence(self) -> Float[Array, "*B"]:
         """The Laplace approximation of log p(data): log likelihood at the mode + log Occam factor."""
         return self.log_likelihood + self.log_occam_factor
 
@@ -87,6 +86,7 @@ class LaplaceApproximation:
 
     def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
         """log q(u), for u of shape (D,)."""
+        self._not_a_batch()
         offset = u - self.mode_vector
         quadratic = offset @ self.precision.matvec(offset)
         return (self.precision.log_determinant() - u.size * log(2 * pi) - quadratic) / 2
@@ -102,6 +102,7 @@ class LaplaceApproximation:
             A dict of site -> array of shape ``sample_shape + site shape``. In the constrained
             space q is a Gaussian on the model's own scale, so draws may leave the support.
         """
+        self._not_a_batch()
         u = self.mode_vector + self.precision.sample(key, sample_shape)
         draws = _values(self.density, u.reshape(-1, u.shape[-1]))
         return {name: v.reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()}
@@ -114,7 +115,8 @@ class LaplaceApproximation:
             UnsupportedModel: the approximation was made in the constrained space; NumPyro's guide
                 is Gaussian in the unconstrained one.
         """
-        return laplace_guide(self.density, self.mode, self.precision.matrix)
+        self._not_a_batch()
+        return laplace_guide(self.density, self.mode, self.mode_vector, self.precision.matrix)
 
     @property
     def params(self) -> dict[str, Array]:
@@ -124,13 +126,16 @@ class LaplaceApproximation:
     def __repr__(self) -> str:
         if isinstance(self.mode_vector, jax.core.Tracer) or self.mode_vector.ndim != 1:
             return f"LaplaceApproximation(mode_vector={self.mode_vector})"
-        rows = list(
-            zip(self.density.coordinate_names(), self.mode_vector, self._deviations, strict=True)
-        )
-        width = max(len(name) for name, _, _ in rows)
+        names = self.density.coordinate_names()
+        modes = self.density.print_by_coordinate(self.mode)
+        deviations = jnp.sqrt(self.precision.diagonal_of_inverse())
+        width = max(len("coordinate"), *(len(name) for name in names))
+        rows = list(zip(names, modes, self.mode_vector, deviations, strict=True))
         lines = [
-            f"Laplace approximation of {_name(self.density.model)}, {self.space} space, D = {len(rows)}",
-            *(f"  {name:<{width}}  {u:10.4g} +- {sd:.4g}" for name, u, sd in rows[:_ROWS]),
+            f"Laplace approximation of {_name(self.density.model)}, "
+            f"{self.space} space, D = {len(rows)}",
+            f"  {'coordinate':<{width}}  {'mode':>10}  {self.space:>13} +- sd",
+            *(f"  {n:<{width}}  {m:>10}  {u:>13.4g} +- {sd:.4g}" for n, m, u, sd in rows[:_ROWS]),
             *([f"  ... and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []),
             f"  log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
             f"+ log Occam factor {self.log_occam_factor:.4f}",
@@ -138,9 +143,12 @@ class LaplaceApproximation:
         ]
         return "\n".join(lines)
 
-    @property
-    def _deviations(self) -> Float[Array, " D"]:
-        return jnp.sqrt(self.precision.diagonal_of_inverse())
+    def _not_a_batch(self) -> None:
+        if self.mode_vector.ndim != 1:
+            raise ValueError(
+                f"This is a batch of approximations (mode_vector has shape "
+                f"{self.mode_vector.shape}): call the method within jax.vmap."
+            )
 
 
 class _Fit(NamedTuple):
@@ -218,17 +226,20 @@ def laplace(
 @jax.jit
 def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     start = density.start() if start is None else start
-    found = find_mode(density.loss, start)
+    found = find_mode(lambda u, density: density.loss(u), start, density)
+    precision = DensePrecision.of(found.hessian)
+    interior = jnp.all(found.beside.room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))
+    certificate = replace(found.certificate, converged=found.certificate.converged & interior)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
-    loud = jnp.where(found.certificate.converged, 1, jnp.nan).astype(start.dtype)
+    loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
     terms = jax.tree.map(lambda x: x * loud, found.beside)
     return _Fit(
         mode=terms.values,
         mode_vector=found.point * loud,
-        precision=DensePrecision.of(found.hessian * loud),
+        precision=jax.tree.map(lambda x: x * loud, precision),
         log_likelihood=terms.log_likelihood,
         log_prior=terms.log_prior,
-        certificate=found.certificate,
+        certificate=certificate,
         last=found.point,
     )
 

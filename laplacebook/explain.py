@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.curvature import value_gradient_hessian
-from laplacebook.density import ModelDensity
+from laplacebook.density import ModelDensity, supports_data
 from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
 from laplacebook.mode import MAX_ITERATIONS, Certificate
 
@@ -25,7 +25,7 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
     if not all(np.all(np.isfinite(x)) for x in (value, gradient, hessian)):
         return _non_finite(density, u)
-    edge = density.sites_at_edge(u) if density.space == "constrained" else []
+    edge = _sites_at_edge(density, u, hessian)
     if edge:
         return _boundary(edge)
     if not np.isfinite(certificate.condition_number):
@@ -35,7 +35,9 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
 
 def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
     trace, log_probs = density.trace(u)
-    bad = next((name for name, v in log_probs.items() if not np.isfinite(v)), None)
+    outside = [n for n in log_probs if trace[n]["is_observed"] and not supports_data(trace[n])]
+    not_finite = [n for n in log_probs if not np.isfinite(log_probs[n])]
+    bad = next(iter(not_finite + outside), None)
     point = f"at the point where the search stood, {_at(density, u)}"
     if bad is None:
         return NonFinite(
@@ -50,6 +52,13 @@ def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
             causes=["missing values coded as NaN", "a division by zero before the data came here"],
             remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
         )
+    if bad in outside:
+        return NonFinite(
+            f"The data of site '{bad}' lie outside the support of its likelihood, "
+            f"{type(trace[bad]['fn']).__name__}: {trace[bad]['fn'].support}.",
+            causes=["classes coded 1, 2 or -1, 1 where 0, 1 is meant", "a count with a fraction"],
+            remedy="code the data as the likelihood expects, or choose another likelihood.",
+        )
     part = "likelihood" if trace[bad]["is_observed"] else "prior or the transform of its support"
     return NonFinite(
         f"The log density of site '{bad}' is {float(log_probs[bad])} {point}.",
@@ -60,6 +69,15 @@ def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
         ],
         remedy="check the model and its data there, or pass start= with values of the latent sites.",
     )
+
+
+def _sites_at_edge(density: ModelDensity, u: Array, hessian: Array) -> list[str]:
+    """The sites with an element within a thousandth of its curvature's width of its edge."""
+    diagonal = np.abs(np.diagonal(hessian))
+    width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
+    near = np.asarray(density.terms(u).room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    owners = [site.name for site in density.sites for _ in range(site.size)]
+    return list(dict.fromkeys(name for name, at_edge in zip(owners, near, strict=True) if at_edge))
 
 
 def _boundary(sites: list[str]) -> NotConverged:

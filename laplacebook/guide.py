@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro import handlers
+from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
 
@@ -29,7 +31,10 @@ class _LaplaceGuide(AutoLaplaceApproximation):
 
 
 def laplace_guide(
-    density: ModelDensity, mode: Mapping[str, Array], precision: Float[Array, "D D"]
+    density: ModelDensity,
+    mode: Mapping[str, Array],
+    mode_vector: Float[Array, " D"],
+    precision: Float[Array, "D D"],
 ) -> AutoLaplaceApproximation:
     """NumPyro's guide with the curvature already computed handed over through its ``hessian_fn``."""
     if density.space != "unconstrained":
@@ -43,4 +48,13 @@ def laplace_guide(
     args, kwargs = density.arguments
     with handlers.block(), handlers.seed(rng_seed=jax.random.key(0)):
         guide(*args, **kwargs)
+    elsewhere = mode_vector + 1
+    coordinates = density.unravel(elsewhere)
+    for name, value in density.terms(elsewhere).values.items():
+        bijection = biject_to(guide.prototype_trace[name]["fn"].support)
+        if not jnp.allclose(bijection(coordinates[name]), value):
+            raise UnsupportedModel(
+                f"The support of '{name}' depends on other latent sites; NumPyro's guide fixes it.",
+                remedy="use sample(), which follows it.",
+            )
     return guide

@@ -104,25 +104,29 @@ class _State(NamedTuple):
     stuck: Array  # no step can change x
 
 
-def find_mode(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -> Mode:
+def find_mode(
+    f: Callable[..., tuple[Array, Any]], start: Float[Array, " D"], *parameters: Any
+) -> Mode:
     """The minimum of f that a damped Newton search reaches from ``start``.
 
     Each step minimises the quadratic model with the absolute eigenvalues of the Hessian plus a
     damping that follows the ratio of actual to predicted decrease (Levenberg 1944, Marquardt 1963);
     where the curvature is negative it moves along it, so a saddle does not hold the search.
-    ``jit``- and ``vmap``-able; derivatives with respect to whatever f closes over go through the
-    minimum by the implicit function theorem.
+    ``jit``- and ``vmap``-able; derivatives with respect to the parameters, and to real arrays that
+    f closes over, go through the minimum by the implicit function theorem. Where there is no
+    minimum they are NaN.
 
     Args:
-        f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
-            beside it, a pytree of arrays.
+        f: a twice differentiable function of a vector of shape (D,), and of the parameters, that
+            returns a scalar and, beside it, a pytree of arrays.
         start: where the search begins, shape (D,).
+        parameters: pytrees of arrays, integer ones included, on which f depends.
 
     Returns:
         A :class:`Mode`. Nothing is raised: the certificate says whether there is a mode.
     """
-    closed, constants = jax.closure_convert(f, start)
-    point, beside, hessian, certified = _find_mode(closed, start, constants)
+    closed, constants = jax.closure_convert(f, start, *parameters)
+    point, beside, hessian, certified = _find_mode(closed, start, (*parameters, *constants))
     return Mode(point, beside, hessian, Certificate(*certified))
 
 
@@ -145,8 +149,11 @@ def _find_mode_jvp(f: Callable, primals: tuple, tangents: tuple) -> tuple[tuple,
     start, constants = primals
     point, beside, hessian, certified = _find_mode(f, start, constants)
 
+    loud = jnp.where(certified[0], 1, jnp.nan)
+    real = jax.tree.map(lambda t: t if t.dtype == jax.dtypes.float0 else t * loud, tangents[1])
+
     def derivative(g: Callable, d_point: Array) -> Any:
-        return jax.jvp(g, (point, constants), (d_point, tangents[1]))[1]
+        return jax.jvp(g, (point, constants), (d_point, real))[1]
 
     def value(x: Array, c: Any) -> Array:
         return f(x, *c)[0]

@@ -39,9 +39,9 @@ class DensePrecision:
         """A^-1 v."""
         return cho_solve((self.cholesky, True), v)
 
-    def log_determinant(self) -> Float[Array, ""]:
+    def log_determinant(self) -> Float[Array, "*B"]:
         """log |A|."""
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -51,7 +51,17 @@ class DensePrecision:
         flat = normal.reshape(-1, normal.shape[-1]).T
         return solve_triangular(self.cholesky, flat, lower=True, trans="T").T.reshape(normal.shape)
 
-    def diagonal_of_inverse(self) -> Float[Array, " D"]:
+    def inverse(self) -> Float[Array, "*B D D"]:
+        """A^-1, dense."""
+        root = self._root_of_inverse()
+        return jnp.swapaxes(root, -1, -2) @ root
+
+    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
+        return jnp.sum(self._root_of_inverse() ** 2, axis=-2)
+
+    def _root_of_inverse(self) -> Float[Array, "*B D D"]:
+        """L^-1, with A^-1 = L'^-1 L^-1."""
         identity = jnp.eye(self.matrix.shape[-1], dtype=self.matrix.dtype)
-        return jnp.sum(solve_triangular(self.cholesky, identity, lower=True) ** 2, axis=0)
+        identity = jnp.broadcast_to(identity, self.matrix.shape)
+        return solve_triangular(self.cholesky, identity, lower=True)

@@ -9,6 +9,8 @@ old answer.
 
 import functools
 import hashlib
+import pathlib
+import re
 import sys
 import sysconfig
 import types
@@ -21,30 +23,55 @@ import numpy as np
 __all__ = ["Fixed", "is_data"]
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_ATOMS = (bool, int, float, complex, str, bytes, type(None), type(...), np.generic, np.dtype)
-_OPAQUE = (types.BuiltinFunctionType, jax.Array, jax.stages.Wrapped)
+_NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
+_ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
+_NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
 
 
 class Fixed:
-    """A Python value that is part of a compiled program: hashable, equal while nothing has changed."""
+    """A Python value that is part of a compiled program: equal while nothing has changed.
 
-    __slots__ = ("_fingerprint", "_hash", "value")
+    Raises:
+        RuntimeError: on reading ``value``, if the value has changed since.
+    """
+
+    __slots__ = ("_fingerprint", "_hash", "_opaque", "_value")
 
     def __init__(self, value: Any) -> None:
-        self.value = value
-        self._fingerprint = _fingerprint(value, {})
+        self._value = value
+        self._fingerprint, opaque = _look(value)
         self._hash = hash(self._fingerprint)
+        # What an extension type holds cannot be seen: such a program is not used again.
+        self._opaque = object() if opaque else None
+
+    @property
+    def value(self) -> Any:
+        """The value, unchanged since it was fixed."""
+        if _look(self._value)[0] != self._fingerprint:
+            raise RuntimeError(
+                f"{self._value!r}, or something it reads, has changed since the fit. Fit again."
+            )
+        return self._value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixed) and self._fingerprint == other._fingerprint
+        return (
+            isinstance(other, Fixed)
+            and self._opaque is other._opaque
+            and self._fingerprint == other._fingerprint
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
 
 def is_data(value: Any) -> bool:
-    """Whether an argument is data (an array, traced) or part of the program (any other value)."""
-    if isinstance(value, np.ndarray | np.generic):
+    """Whether an argument is data (an array, traced) or part of the program (any other value).
+
+    NumPy's whole numbers and truth values count as program: they are sizes and switches.
+    """
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "fc"
+    if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc"
     return isinstance(value, jax.Array)
 
@@ -64,44 +91,76 @@ class _Same:
         return id(self.value)
 
 
-def _fingerprint(value: Any, seen: dict[int, int]) -> Hashable:
-    if isinstance(value, _ATOMS):
-        return type(value), repr(value)
-    if isinstance(value, _OPAQUE) or _is_library(value):
-        return _Same(value)
-    if id(value) in seen:
-        return "seen", seen[id(value)]
-    seen[id(value)] = len(seen)
+def _look(value: Any) -> tuple[Hashable, bool]:
+    """The fingerprint of a value, and whether it reaches something that cannot be seen into."""
+    eye = _Eye()
+    return eye.fingerprint(value), eye.opaque
 
-    def each(values: Any) -> Hashable:
-        return tuple(_fingerprint(v, seen) for v in values)
 
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, _contents(value)
-    if isinstance(value, types.FunctionType):
-        reached = [value.__defaults__, value.__kwdefaults__, _globals(value), _cells(value)]
-        return _Same(value.__code__), each(reached)
-    if isinstance(value, types.MethodType):
-        return each([value.__func__, value.__self__])
-    if isinstance(value, functools.partial):
-        return "partial", each([value.func, value.args, value.keywords])
-    if isinstance(value, types.ModuleType):
-        return _Same(value)
-    if isinstance(value, type):
-        plain = {k: v for k, v in vars(value).items() if not k.startswith("__")}
-        return _Same(value), each([plain])
-    if isinstance(value, list | tuple):
-        return type(value), each(value)
-    if isinstance(value, dict):
-        return type(value), each(value), each(value.values())
-    if hasattr(value, "__dict__"):
-        return each([type(value), vars(value)])
-    # What an extension type holds cannot be seen: never the same, so always compiled anew.
-    return _Same(object())
+class _Eye:
+    """One walk over all that a value can reach."""
+
+    def __init__(self) -> None:
+        self.opaque = False
+        self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no id is used twice
+        self.names: dict[str, None] = {}
+
+    def fingerprint(self, value: Any) -> Hashable:
+        if isinstance(value, _ATOMS):
+            return type(value), repr(value)
+        if isinstance(value, jax.Array | jax.stages.Wrapped) or _is_library(value):
+            return _Same(value)
+        if id(value) in self.seen:
+            return "seen", self.seen[id(value)][0]
+        self.seen[id(value)] = len(self.seen), value
+        if isinstance(value, np.ndarray):
+            return value.dtype.str, value.shape, self.contents(value)
+        parts = self.parts(value)
+        if parts is None:
+            self.opaque = True
+            return _Same(value)
+        return parts[0], tuple(self.fingerprint(part) for part in parts[1:])
+
+    def contents(self, array: np.ndarray) -> Hashable:
+        if array.dtype.hasobject:
+            return tuple(self.fingerprint(item) for item in array.ravel().tolist())
+        return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+
+    def parts(self, value: Any) -> list[Any] | None:
+        """What tells a value of this kind, and the values that it holds; None if unknown."""
+        kind = type(value)
+        if isinstance(value, types.FunctionType):
+            self.names |= dict.fromkeys(_names(value.__code__))
+            reached = [value.__defaults__, value.__kwdefaults__, vars(value)]
+            return [_Same(value.__code__), *reached, *_globals(value), *_cells(value)]
+        if isinstance(value, types.MethodType):
+            return [kind, value.__func__, value.__self__]
+        if isinstance(value, types.BuiltinFunctionType):
+            return [_Same(kind), value.__name__, value.__self__]
+        if isinstance(value, functools.partial):
+            return [kind, value.func, value.args, value.keywords]
+        if isinstance(value, staticmethod | classmethod):
+            return [kind, value.__func__]
+        if isinstance(value, property):
+            return [kind, value.fget, value.fset]
+        if isinstance(value, types.ModuleType):
+            inside = vars(value)
+            return [_Same(value), *(inside[name] for name in list(self.names) if name in inside)]
+        if isinstance(value, type):
+            content = {k: v for k, v in vars(value).items() if k not in _NOT_CONTENT}
+            return [_Same(value), content, value.__bases__]
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(value, list | tuple):
+            return [kind, attributes, *value]
+        if isinstance(value, set | frozenset):
+            return [kind, attributes, *sorted(value, key=repr)]
+        if isinstance(value, dict):
+            return [kind, attributes, *value, *value.values()]
+        return None if attributes is None else ["instance", kind, attributes]
 
 
 def _is_library(value: Any) -> bool:
-    """Installed code, which no notebook edits; a function made there may still hold a reader's data."""
+    """Installed code, which no notebook edits; a function made there may hold a reader's data."""
     if isinstance(value, types.FunctionType):
         return value.__code__.co_filename.startswith(_LIBRARIES) and not value.__closure__
     if isinstance(value, type):
@@ -109,13 +168,7 @@ def _is_library(value: Any) -> bool:
     if isinstance(value, types.ModuleType):
         file = getattr(value, "__file__", None) or ""
         return file.startswith(_LIBRARIES) or value.__name__ in sys.builtin_module_names
-    return False
-
-
-def _contents(array: np.ndarray) -> Hashable:
-    if array.dtype.hasobject:
-        return repr(array.tolist())
-    return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+    return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
 
 
 def _cells(function: types.FunctionType) -> list[Any]:
@@ -123,18 +176,16 @@ def _cells(function: types.FunctionType) -> list[Any]:
     return [cell.cell_contents for cell in cells if cell != types.CellType()]
 
 
-def _globals(function: types.FunctionType) -> dict[str, Any]:
-    """What the names in a function's code can mean: its globals, and theirs in the reader's modules."""
-    names = _names(function.__code__)
-    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    for module in [v for v in found.values() if isinstance(v, types.ModuleType)]:
-        if not _is_library(module):
-            inside = vars(module)
-            found |= {f"{module.__name__}.{n}": inside[n] for n in names if n in inside}
-    return found
+def _globals(function: types.FunctionType) -> list[Any]:
+    """What the names in the code can mean: globals, and modules imported within the function."""
+    names, scope = _names(function.__code__), function.__globals__
+    imported = [sys.modules[n] for n in names if n not in scope and n in sys.modules]
+    return [(name, scope[name]) for name in names if name in scope] + imported
 
 
 @functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> tuple[str, ...]:
+    """The names in a function's code and in the functions within it."""
     nested = [_names(const) for const in code.co_consts if isinstance(const, types.CodeType)]
-    return tuple(dict.fromkeys([*code.co_names, *(name for names in nested for name in names)]))
+    inner = [name for names in nested for name in names]
+    return tuple(dict.fromkeys([*code.co_names, *inner]))

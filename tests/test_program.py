@@ -160,3 +160,106 @@ def test_a_value_that_contains_itself():
 )
 def test_arrays_are_data_and_the_rest_is_program(value, data):
     assert is_data(value) is data
+
+
+def first():
+    return one
+
+
+def second():
+    return two
+
+
+def third():
+    return three
+
+
+one = two = three = 1.0
+
+
+def of_many_helpers():
+    return first() + second() + third()
+
+
+class Base:
+    sd = 1.0
+
+    @staticmethod
+    def helper():
+        return scale
+
+
+class Callable(Base):
+    def __call__(self):
+        return scale * self.sd
+
+
+def with_attribute():
+    return with_attribute.scale
+
+
+with_attribute.scale = 1.0
+
+
+def getter_of_a_dict():
+    return get("scale")
+
+
+stored = {"scale": 1.0}
+get = stored.get
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+def test_every_helpers_globals_show(name, monkeypatch):
+    before = Fixed(of_many_helpers)
+    assert before == Fixed(of_many_helpers)
+    monkeypatch.setitem(globals(), name, 2.0)
+    assert before != Fixed(of_many_helpers)
+
+
+def test_what_classes_reach_shows(monkeypatch):
+    before = Fixed(Callable()), Fixed(Base.helper), Fixed(Base)
+    assert before[0] == Fixed(Callable())
+    monkeypatch.setitem(globals(), "scale", 2.0)
+    assert all(b != Fixed(v) for b, v in zip(before, (Callable(), Base.helper, Base), strict=True))
+    before = Fixed(Callable())
+    monkeypatch.setattr(Base, "sd", 2.0)
+    assert before != Fixed(Callable())
+
+
+def test_attributes_of_functions_and_methods_of_containers_show(monkeypatch):
+    before = Fixed(with_attribute), Fixed(getter_of_a_dict)
+    monkeypatch.setattr(with_attribute, "scale", 2.0)
+    monkeypatch.setitem(stored, "scale", 2.0)
+    assert before[0] != Fixed(with_attribute)
+    assert before[1] != Fixed(getter_of_a_dict)
+
+
+def test_a_module_imported_within_the_function_shows(monkeypatch):
+    def imports():
+        import config_of_a_reader
+
+        return config_of_a_reader.prior
+
+    config = types.ModuleType("config_of_a_reader")
+    config.prior = 1.0
+    monkeypatch.setitem(sys.modules, "config_of_a_reader", config)
+    before = Fixed(imports)
+    config.prior = 2.0
+    assert before != Fixed(imports)
+
+
+def test_long_object_arrays_show_in_full():
+    ragged = np.array([np.zeros(2000), np.zeros(2)], object)
+    before = Fixed(ragged)
+    ragged[0][900] = 5
+    assert before != Fixed(ragged)
+
+
+def test_a_value_that_has_changed_is_not_handed_out():
+    values = [1.0]
+    fixed = Fixed(values)
+    assert fixed.value is values
+    values.append(2.0)
+    with pytest.raises(RuntimeError, match="has changed since the fit"):
+        _ = fixed.value
