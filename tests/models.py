@@ -25,3 +25,10 @@ def normal(y, mean_sd=1e6, sd_sd=1e6):
     sd = numpyro.sample("sd", dist.HalfNormal(sd_sd))
     with numpyro.plate("N", len(y)):
         numpyro.sample("y", dist.Normal(mean, sd), obs=y)
+
+
+def redundant(y):
+    """Two flat parameters of which the data fix only the sum."""
+    flat = dist.ImproperUniform(dist.constraints.real, (), ())
+    total = numpyro.sample("a", flat) + numpyro.sample("b", flat)
+    numpyro.sample("y", dist.Normal(total, 1), obs=y)
