@@ -99,6 +99,7 @@ class _State(NamedTuple):
     eigen: _Eigen
     damping: Array
     growth: Array
+    side: Array  # of the point that the next probe looks at
     iteration: Array
     steady: Array  # the last step left the curvature as it was
     stuck: Array  # no step can change x
@@ -180,7 +181,17 @@ def _initial(start: Array, beside: Any) -> _State:
     beside = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside)
     eigen = _Eigen(ones, ones, identity, 0 * ones, 0 * one, one)
     return _State(
-        start, jnp.inf * one, beside, identity, eigen, 0 * one, 2 * one, jnp.zeros((), int), no, no
+        start,
+        jnp.inf * one,
+        beside,
+        identity,
+        eigen,
+        0 * one,
+        2 * one,
+        one,
+        jnp.zeros((), int),
+        no,
+        no,
     )
 
 
@@ -196,7 +207,7 @@ def _iterate(at: Callable, state: _State) -> _State:
     first = state.iteration == 0
     # Stationary, but the last step changed the curvature (or there was none): look around once.
     probing = _small(state.eigen.decrement) & ~first
-    step, predicted = _step(state.eigen, state.damping, probing)
+    step, predicted = _step(state.eigen, state.damping, probing * state.side)
     x = state.x + step
     # A branch, because XLA would otherwise compute the model again in each expression that uses it.
     nowhere = (jnp.nan * state.f, state.beside, state.hessian, state.eigen)
@@ -210,14 +221,19 @@ def _iterate(at: Callable, state: _State) -> _State:
     scale = state.eigen.scale
     change = jnp.max(jnp.abs(scale[:, None] * (hessian - state.hessian) * scale))
     steady = finite & ~first & ~still & (change < STEADY)
+    # A probe has to find the parabola on both sides: a kink or a jump has no Hessian to show it.
+    steady &= ~probing | (jnp.abs(decrease - predicted) <= jnp.abs(predicted) / 2 + noise)
     stuck = jnp.where(first, ~finite, still | (probing & ~steady))
     damping, growth = _damping(state, accept, ratio)
-    new = _State(x, f, beside, hessian, eigen, damping, growth, state.iteration + 1, steady, stuck)
+    side = jnp.where(probing, -state.side, 1)
+    counted = state.iteration + 1
+    new = _State(x, f, beside, hessian, eigen, damping, growth, side, counted, steady, stuck)
     old = state._replace(
         damping=damping,
         growth=growth,
-        iteration=new.iteration,
-        steady=steady & probing,
+        side=side,
+        iteration=counted,
+        steady=steady & probing & (side > 0),
         stuck=stuck,
     )
     return lax.cond(accept, lambda: new, lambda: old)
@@ -250,7 +266,7 @@ def _step(eigen: _Eigen, damping: Array, probe: Array) -> tuple[Array, Array]:
     upward = eigen.values[0] < -eigen.floor
     away = -jnp.where(eigen.slope[0] < 0, -1, 1) * jnp.maximum(jnp.abs(step[0]), 1 / (1 + damping))
     step = step.at[0].set(jnp.where(upward, away, step[0]))
-    step = jnp.where(probe, PROBE * lax.rsqrt(curvature), step)
+    step = jnp.where(probe != 0, probe * PROBE * lax.rsqrt(curvature), step)
     predicted = -jnp.sum(step * (eigen.slope + eigen.values * step / 2))
     return eigen.scale * (eigen.vectors @ step), predicted
 

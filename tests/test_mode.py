@@ -73,6 +73,18 @@ def test_far_out_on_a_flat_tail_nothing_is_certified():
     assert not mode.certificate.converged
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("extra", ["kink", "jump"])
+def test_a_kink_or_a_jump_at_the_start_is_no_mode(sign, extra):
+    def f(x):
+        up = sign * x[0]
+        rise = 10 * jnp.maximum(up, 0) if extra == "kink" else 5.0 * (up > 1e-3)
+        return x[0] ** 2 / 2 - rise, ()
+
+    mode = find_mode(f, jnp.zeros(1))
+    assert not (mode.certificate.converged and abs(mode.point[0]) < 1e-3)
+
+
 @pytest.mark.parametrize("unit", [1e-5, 1e-2, 1.0, 1e2, 1e5])
 def test_the_answer_does_not_depend_on_units(unit):
     y = np.random.default_rng(0).normal(3, 1, size=50)
