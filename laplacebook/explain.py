@@ -6,7 +6,8 @@ from jaxtyping import Array, Float
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.density import ModelDensity, supports_data
 from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
-from laplacebook.mode import MAX_ITERATIONS, Certificate
+from laplacebook.mode import Certificate
+from laplacebook.newton import MAX_ITERATIONS
 
 __all__ = ["explain"]
 

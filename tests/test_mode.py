@@ -78,7 +78,7 @@ def test_far_out_on_a_flat_tail_nothing_is_certified():
 def test_a_kink_or_a_jump_at_the_start_is_no_mode(sign, extra):
     def f(x):
         up = sign * x[0]
-        rise = 10 * jnp.maximum(up, 0) if extra == "kink" else 5.0 * (up > 1e-3)
+        rise = 10 * jnp.maximum(up, 0) if extra == "kink" else 5.0 * (up > 1e-6)
         return x[0] ** 2 / 2 - rise, ()
 
     mode = find_mode(f, jnp.zeros(1))
@@ -114,7 +114,7 @@ def test_the_certificate_is_the_distance_in_standard_deviations():
     a = jnp.array([[4.0, 1.0], [1.0, 3.0]])
     mode = find_mode(lambda x: (x @ a @ x / 2, ()), jnp.array([1.0, -2.0]))
     assert mode.certificate.newton_decrement < 1e-8
-    assert mode.certificate.iterations <= 3
+    assert mode.certificate.iterations <= 4  # the start, the step, a look on either side
     scaled = np.array([[1, 1 / np.sqrt(12)], [1 / np.sqrt(12), 1]])
     assert mode.certificate.condition_number == pytest.approx(np.linalg.cond(scaled))
 

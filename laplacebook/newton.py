@@ -1,0 +1,278 @@
+"""Damped Newton steps until the certificate holds."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from laplacebook.curvature import value_gradient_hessian
+from laplacebook.metric import Metric
+
+__all__ = ["MAX_ITERATIONS", "Search", "newton"]
+
+MAX_ITERATIONS = 500
+FEW = (
+    16  # coordinates: up to here every step takes a Hessian, beyond it only where a step needs one
+)
+ACCEPTANCE = 1e-4  # of the predicted decrease
+CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
+STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
+
+
+class Search(NamedTuple):
+    """Where a search ended, and what is known there.
+
+    Attributes:
+        point: shape (D,).
+        beside: what f returns there beside its value.
+        hessian: the Hessian of f there, shape (D, D); an estimate of it if not converged.
+        converged: whether the point is certified to be a minimum.
+        newton_decrement: its distance from the minimum in posterior standard deviations.
+        condition_number: of the Hessian scaled to unit diagonal; infinite if that is singular.
+        iterations: how often f and its gradient were evaluated.
+    """
+
+    point: Array
+    beside: Any
+    hessian: Array
+    converged: Array
+    newton_decrement: Array
+    condition_number: Array
+    iterations: Array
+
+
+class _Seen(NamedTuple):
+    """How much f, and its gradient in posterior standard deviations, change over a probe."""
+
+    rise: Array
+    bend: Array
+
+
+class _State(NamedTuple):
+    x: Array
+    f: Array
+    beside: Any
+    gradient: Array
+    hessian: Array  # at x if exact, else where it was last evaluated
+    exact: Array
+    metric: Metric  # by that Hessian
+    inverse: Array | None  # an estimate of the inverse curvature at x in that metric
+    decrement: Array
+    damping: Array
+    growth: Array
+    side: Array  # of x on which the next probe looks
+    seen: _Seen  # by the last probe
+    iteration: Array
+    certified: Array
+    stuck: Array  # no step can change x
+
+
+class _Look(NamedTuple):
+    f: Array
+    beside: Any
+    gradient: Array
+    hessian: Array | None
+
+
+def newton(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -> Search:
+    """The minimum of f that damped Newton steps reach from ``start``.
+
+    Each step minimises the quadratic model with the absolute eigenvalues of the Hessian plus a
+    damping that follows the ratio of actual to predicted decrease (Levenberg 1944, Marquardt 1963);
+    where the curvature is negative it moves along it, so a saddle does not hold the search. With
+    many coordinates a Hessian costs many gradients: there the steps in between update it from the
+    gradients (BFGS), as long as each step brings it nearer.
+
+    The last step is followed by a short look to both sides (:meth:`Metric.probe`): where f and its
+    gradient do not follow the parabola (a kink, a jump, a quartic, a tail on the way to a minimum
+    at infinity) nothing is certified.
+
+    Args:
+        f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
+            beside it, a pytree of arrays.
+        start: where the search begins, shape (D,).
+
+    Returns:
+        A :class:`Search`. Nothing is raised: ``converged`` says whether there is a minimum.
+    """
+
+    def unfinished(state: _State) -> Array:
+        return ~state.certified & ~state.stuck & (state.iteration < MAX_ITERATIONS)
+
+    _, beside = jax.eval_shape(f, start)
+    end = lax.while_loop(unfinished, partial(_iterate, f), _initial(start, beside))
+    return Search(
+        end.x,
+        end.beside,
+        end.hessian,
+        end.certified,
+        end.decrement,
+        end.metric.condition_number(),
+        end.iteration,
+    )
+
+
+def _initial(start: Array, beside: Any) -> _State:
+    """A state without a slope, whose first step has length zero and evaluates the start."""
+    identity, zero = jnp.eye(start.size, dtype=start.dtype), jnp.zeros_like(start)
+    no, one = jnp.zeros((), bool), jnp.ones((), start.dtype)
+    return _State(
+        x=start,
+        f=jnp.inf * one,
+        beside=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside),
+        gradient=zero,
+        hessian=identity,
+        exact=no,
+        metric=Metric.unknown(start),
+        inverse=None if start.size <= FEW else identity,
+        decrement=jnp.inf * one,
+        damping=0 * one,
+        growth=2 * one,
+        side=one,
+        seen=_Seen(0 * one, zero),
+        iteration=jnp.zeros((), int),
+        certified=no,
+        stuck=no,
+    )
+
+
+def _iterate(f: Callable, state: _State) -> _State:
+    first, metric = state.iteration == 0, state.metric
+    probing = state.exact & metric.small()
+    step, predicted = _step(state, probing)
+    x = state.x + step
+    look = _look(f, x, state)
+    finite = _finite(look)
+    decrease = state.f - look.f
+    noise = 10 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(look.f), 1)
+    # How far the minimum is after the step, by the curvature before it.
+    slope = metric.whiten(look.gradient)
+    left = _distance(slope, state.inverse)
+    close = metric.regular & (predicted <= jnp.maximum(CLOSE, noise))
+    ratio = jnp.where(close & (left < state.decrement / 2), 1, decrease / predicted)
+    accept = finite & ((ratio > ACCEPTANCE) | first) & ~probing
+
+    seen = _Seen(-decrease, slope - metric.whiten(state.gradient))
+    parabola = (state.side > 0) | _is_parabola(metric, predicted, noise, state.seen, seen)
+    certified = probing & finite & parabola & (state.side < 0)
+    failed = ~finite | ~parabola
+    stuck = jnp.where(first, ~finite, jnp.where(probing, failed, jnp.all(x == state.x)))
+
+    slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
+    renew = first | slow | (left < metric.tolerance / 4) | (x.size <= FEW)
+    # A step that failed by an estimated curvature is tried again with the Hessian.
+    renew = ~probing & jnp.where(accept, renew, ~state.exact)
+    hold = first | probing | (~accept & ~state.exact)
+    damping, growth = _damping(state, accept, ratio, hold)
+    x, value, beside, gradient = jax.tree.map(
+        lambda new, old: jnp.where(accept, new, old),
+        (x, look.f, look.beside, look.gradient),
+        (state.x, state.f, state.beside, state.gradient),
+    )
+    hessian = _hessian(f, x, look, renew, state)
+    metric = lax.cond(renew, lambda: Metric.of(x, gradient, hessian), lambda: metric)
+    inverse = _inverse(state, accept, renew, state.metric.lengths(step), seen.bend)
+    return _State(
+        x=x,
+        f=value,
+        beside=beside,
+        gradient=gradient,
+        hessian=hessian,
+        exact=renew | (state.exact & ~accept),
+        metric=metric,
+        inverse=inverse,
+        decrement=jnp.where(renew, metric.decrement, _distance(metric.whiten(gradient), inverse)),
+        damping=damping,
+        growth=growth,
+        side=jnp.where(probing, -state.side, 1),
+        seen=seen,
+        iteration=state.iteration + 1,
+        certified=certified,
+        stuck=stuck & (state.exact | first),
+    )
+
+
+def _step(state: _State, probing: Array) -> tuple[Array, Array]:
+    """The probe or the next step, and the decrease of f that the quadratic model predicts."""
+    metric = state.metric
+    step = jnp.where(
+        probing, metric.unwhiten(state.side * metric.probe()), metric.step(state.damping)
+    )
+    predicted = -step @ (state.gradient + state.hessian @ step / 2)
+    if state.inverse is None:
+        return step, predicted
+    lengths = -state.inverse @ metric.whiten(state.gradient)
+    estimated = -lengths @ metric.whiten(state.gradient) / 2
+    return (
+        jnp.where(state.exact, step, metric.unwhiten(lengths)),
+        jnp.where(state.exact, predicted, estimated),
+    )
+
+
+def _distance(slope: Array, inverse: Array | None) -> Array:
+    return jnp.linalg.norm(slope) if inverse is None else jnp.sqrt(slope @ inverse @ slope)
+
+
+def _look(f: Callable, x: Array, state: _State) -> _Look:
+    """f and its derivatives at x; NaN where x is not finite."""
+
+    def at(x: Array) -> _Look:
+        if x.size <= FEW:
+            return _Look(*value_gradient_hessian(f, x))
+        (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
+        return _Look(value, beside, gradient, None)
+
+    hessian = state.hessian if x.size <= FEW else None
+    nowhere = _Look(jnp.nan * state.f, state.beside, state.gradient, hessian)
+    # A branch, because XLA would otherwise compute the model again in each expression that uses it.
+    return lax.cond(jnp.all(jnp.isfinite(x)), at, lambda _: nowhere, x)
+
+
+def _finite(look: _Look) -> Array:
+    parts = (look.f, look.gradient, look.hessian)
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in parts if x is not None]))
+
+
+def _hessian(f: Callable, x: Array, look: _Look, renew: Array, state: _State) -> Array:
+    """The Hessian at x, or where it is not worth its price the last one."""
+    if look.hessian is not None:
+        return jnp.where(renew, look.hessian, state.hessian)
+    return lax.cond(renew, lambda: value_gradient_hessian(f, x)[3], lambda: state.hessian)
+
+
+def _inverse(
+    state: _State, accept: Array, renew: Array, step: Array, change: Array
+) -> Array | None:
+    """The identity where the Hessian is known, else what explains the change of the slope (BFGS)."""
+    if state.inverse is None:
+        return None
+    seen, moved = step @ change, state.inverse @ change
+    cross = jnp.outer(step, moved)
+    update = (1 + change @ moved / seen) * jnp.outer(step, step) - cross - cross.T
+    usable = accept & (seen > STEADY * (step @ step))
+    updated = jnp.where(usable, state.inverse + update / seen, state.inverse)
+    return jnp.where(renew, jnp.eye(step.size, dtype=step.dtype), updated)
+
+
+def _is_parabola(
+    metric: Metric, predicted: Array, noise: Array, ahead: _Seen, behind: _Seen
+) -> Array:
+    """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
+    rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
+    probe, tolerance = metric.probe(), 4 * metric.tolerance
+    straight = jnp.all(jnp.abs(bend - probe) <= STEADY * jnp.abs(probe) + tolerance)
+    return straight & (jnp.abs(rise + predicted) <= jnp.abs(predicted) / 2 + noise)
+
+
+def _damping(state: _State, accept: Array, ratio: Array, hold: Array) -> tuple[Array, Array]:
+    """Less damping where the model predicted well, faster and faster more where it failed."""
+    damping, growth = state.damping, state.growth
+    good = jnp.where(damping < 1e-4, 0, damping / 5)
+    poor = jnp.where(ratio > 0.25, damping, jnp.maximum(2 * damping, 0.01))
+    kept = jnp.where(ratio > 0.75, good, poor)
+    new = jnp.where(accept, kept, jnp.maximum(damping * growth, 0.1))
+    return jnp.where(hold, damping, new), jnp.where(hold, growth, jnp.where(accept, 2, 2 * growth))
