@@ -10,10 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.descent import descend
 from laplacebook.newton import newton
 from laplacebook.precision import Leaf
 
 __all__ = ["Certificate", "Mode", "find_mode"]
+
+MANY = (
+    3000  # coordinates: beyond them the search descends without a Hessian, and takes one at the end
+)
 
 
 @partial(
@@ -93,6 +98,8 @@ def find_mode(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _find_mode(f: Callable, start: Array, constants: Any) -> tuple:
+    if start.size > MANY:
+        start = descend(lambda x: f(x, *constants)[0], start)
     end = newton(lambda x: f(x, *constants), start)
     certified = (end.converged, end.newton_decrement, end.iterations, end.condition_number)
     return end.point, end.beside, end.hessian, certified
