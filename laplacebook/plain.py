@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from laplacebook.approximation import laplace
+from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 from laplacebook.result import LaplaceApproximation, model_name
 
@@ -73,8 +74,8 @@ def laplace_of_density(
             remedy="pass an array, or a pytree of arrays, of the shape that log_density takes.",
         )
     shapes = {name: value.shape for name, value in values.items()}
-    model = _DensityModel(log_density, jax.tree.unflatten(structure, names), shapes)
-    return laplace(model, *args, start=values, throw=throw, **kwargs)
+    model = _DensityModel(model_name(log_density), jax.tree.unflatten(structure, names), shapes)
+    return laplace(model, ModelDensity(log_density, args, kwargs), start=values, throw=throw)
 
 
 class _Lebesgue(dist.ImproperUniform):
@@ -83,22 +84,21 @@ class _Lebesgue(dist.ImproperUniform):
 
 @dataclass(frozen=True)
 class _DensityModel:
-    """A function of a point as a NumPyro model: ``names`` has the names of sites for leaves."""
+    """A function as a NumPyro model, with one latent site for each leaf of a point."""
 
-    log_density: Callable
-    names: Any
+    name: str
+    sites: Any  # a point with the names of sites for leaves
     shapes: dict[str, tuple[int, ...]]
 
     @property
     def __name__(self) -> str:
-        return model_name(self.log_density)
+        return self.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        point = jax.tree.map(self._sample, self.names)
-        value = self.log_density(point, *args, **kwargs)
-        if jnp.shape(value) != ():
+    def __call__(self, function: ModelDensity) -> None:
+        value = _value(function, jax.tree.map(self._sample, self.sites))
+        if value.shape != ():
             raise UnsupportedModel(
-                f"{self.__name__} returns an array of shape {jnp.shape(value)}, not a scalar.",
+                f"{self.name} returns an array of shape {value.shape}, not a scalar.",
                 causes=["the log density of each of many points: sum it", "an axis left over"],
                 remedy="return one number: the logarithm of the function to be integrated.",
             )
@@ -106,6 +106,13 @@ class _DensityModel:
 
     def _sample(self, name: str) -> Array:
         return numpyro.sample(name, _Lebesgue(dist.constraints.real, (), self.shapes[name]))
+
+
+@jax.jit
+def _value(function: ModelDensity, point: Any) -> Array:
+    """A function and its arguments, which a ModelDensity holds, at a point: traced only once."""
+    args, kwargs = function.arguments
+    return jnp.asarray(function.model(point, *args, **kwargs))
 
 
 def _name(path: tuple, log_density: Callable) -> str:
@@ -125,7 +132,8 @@ def _parameter(function: Callable) -> str:
 
 def _checked(name: str, leaf: Any) -> Array:
     value = jnp.asarray(leaf)
-    if value.dtype.kind not in "biuf":
+    real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
+    if not real:
         raise ValueError(f"start: {name} is of type {value.dtype}; it has to be real.")
     traced = isinstance(value, jax.core.Tracer)
     if not traced and not jnp.all(jnp.isfinite(value)):

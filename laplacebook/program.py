@@ -9,6 +9,7 @@ old answer.
 
 import functools
 import hashlib
+import os
 import pathlib
 import re
 import sys
@@ -22,7 +23,7 @@ import numpy as np
 
 __all__ = ["Fixed", "is_data"]
 
-_HERE = str(pathlib.Path(__file__).parent)
+_HERE = os.path.join(os.path.dirname(__file__), "")
 _LIBRARIES = (_HERE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
-from numpy.typing import ArrayLike
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.density import ModelDensity
@@ -131,7 +131,7 @@ class LaplaceApproximation:
         return self._marginals([])[0]
 
     def quantiles(
-        self, probabilities: ArrayLike, key: Key[Array, ""] | None = None
+        self, probabilities: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None
     ) -> dict[str, Array]:
         """Marginal quantiles under q, by site, on the scale on which the user wrote the model.
 
@@ -263,7 +263,7 @@ class LaplaceApproximation:
         return replace(table, footer=(*table.footer, *lines))
 
     def _marginals(
-        self, levels: ArrayLike, key: Key[Array, ""] | None = None
+        self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         self._not_a_batch()
         levels = jnp.asarray(levels, self.mode_vector.dtype)

@@ -79,8 +79,7 @@ def load(
 
     Args:
         path: of the file.
-        model: the NumPyro model that was fitted; for a function fitted by ``laplace_of_density``,
-            the ``density.model`` of that result.
+        model: the NumPyro model that was fitted.
         args: its positional arguments, the same as in the fit.
         kwargs: its keyword arguments, the same as in the fit.
 
@@ -153,8 +152,11 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
     )
-    if stored.mode_vector.shape != (size,) or stored.matrix.shape != (size, size):
+    shapes = [stored.mode_vector.shape, stored.matrix.shape, *map(jnp.shape, stored.mode.values())]
+    if shapes != [(size,), (size, size), *(site.value_shape for site in sites)]:
         raise ValueError("its arrays do not fit together")
+    if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
+        raise ValueError("its header is not one of an approximation")
     return stored
 
 

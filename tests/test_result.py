@@ -18,6 +18,7 @@ from scipy.special import expit
 import laplacebook as lb
 from laplacebook.result import model_name
 from tests.models import coin, line, normal
+from tests.test_density import Y, several
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
 LEVELS = np.array([0.95, 0.05, 0.5])
@@ -114,7 +115,7 @@ def test_sites_that_mix_coordinates_agree_with_draws():
 
 
 def test_marginal_quantiles_of_a_simplex_are_not_the_images_of_quantiles():
-    approx = lb.laplace(mixed, np.array([3.0, 5.0]))
+    approx = lb.laplace(several, Y)
     upper = approx.quantiles([0.95])["p"][0]
     images = approx.guide.quantiles(approx.params, 0.95)["p"]  # on the simplex: they sum to one
     exact = np.quantile(approx.sample(jax.random.key(1), (100_000,))["p"], 0.95, axis=0)
@@ -124,7 +125,7 @@ def test_marginal_quantiles_of_a_simplex_are_not_the_images_of_quantiles():
     assert approx.mode["p"].sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("levels", [[0.0], [1.0], [np.nan], [[0.5]], 0.5, [-0.1, 0.5]])
+@pytest.mark.parametrize("levels", [[0.0], [1.0], [np.nan], np.array([[0.5]]), 0.5, [-0.1, 0.5]])
 def test_probabilities_are_checked(levels):
     with pytest.raises(ValueError, match="between 0 and 1"):
         lb.laplace(coin, COIN).quantiles(levels)
