@@ -1,6 +1,7 @@
 """The result on the scale on which the user wrote the model: moments, quantiles, print, export."""
 
 import copy
+import functools
 import pickle
 import sys
 import types
@@ -97,11 +98,16 @@ def mixed(y):
     numpyro.sample("y", dist.Normal(low, 1.0).expand([2]).to_event(1), obs=y)
 
 
+@functools.cache
+def mixed_fit():
+    return lb.laplace(mixed, np.array([3.0, 5.0]))
+
+
 DRAWN = ("p", "ordered", "below")
 
 
 def test_sites_that_mix_coordinates_agree_with_draws():
-    approx = lb.laplace(mixed, np.array([3.0, 5.0]))
+    approx = mixed_fit()
     draws = approx.sample(jax.random.key(9), (200_000,))
     sd, quantiles = approx.standard_deviation, approx.quantiles(LEVELS)
     other = approx.quantiles(LEVELS, key=jax.random.key(5))
@@ -179,7 +185,7 @@ def test_draws_of_the_vector_are_those_of_the_sites():
 
 
 def test_the_summary_has_a_row_for_each_number():
-    table = lb.laplace(mixed, np.array([3.0, 5.0])).summary(0.5)
+    table = mixed_fit().summary(0.5)
     assert list(table.columns) == ["site", "mode", "sd", "25 %", "75 %"]
     assert table["site"][:4] == ["p[0]", "p[1]", "p[2]", "ordered[0]"]
     assert table["site"][-1] == "many[1, 2]"
@@ -246,7 +252,7 @@ def test_copies():
 
 @pytest.mark.filterwarnings("ignore:\nArviZ is undergoing:FutureWarning")
 def test_to_arviz():
-    approx = lb.laplace(mixed, np.array([3.0, 5.0]))
+    approx = mixed_fit()
     data = approx.to_arviz(num_samples=50)
     assert data.posterior["many"].shape == (1, 50, 2, 3)
     assert set(data.posterior.data_vars) == set(approx.mode)
