@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-from laplacebook.approximation import LaplaceApproximation, laplace
+from laplacebook.approximation import laplace
 from laplacebook.errors import (
     LaplaceError,
     NonFinite,
@@ -12,7 +12,11 @@ from laplacebook.errors import (
     UnsupportedModel,
 )
 from laplacebook.mode import Certificate
+from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
+from laplacebook.result import LaplaceApproximation
+from laplacebook.storage import load
+from laplacebook.table import Table
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 
 __version__ = "0.1.0"
@@ -25,8 +29,11 @@ __all__ = [
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
+    "Table",
     "UnsupportedModel",
     "laplace",
+    "laplace_of_density",
+    "load",
     "plotting",
     "taylor_coefficients",
     "taylor_polynomial",

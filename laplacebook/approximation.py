@@ -1,154 +1,22 @@
-"""The verb and the noun: ``laplace(model, ...)`` and the ``LaplaceApproximation`` it returns."""
+"""The verb: ``laplace(model, ...)`` returns a :class:`~laplacebook.LaplaceApproximation`."""
 
-import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from math import log, pi
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
-from numpyro.infer.autoguide import AutoLaplaceApproximation
+from jaxtyping import Array
 
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain
-from laplacebook.guide import laplace_guide
 from laplacebook.mode import Certificate, find_mode
-from laplacebook.precision import DensePrecision, Leaf
+from laplacebook.precision import DensePrecision
+from laplacebook.result import LaplaceApproximation
 
-__all__ = ["LaplaceApproximation", "laplace"]
+__all__ = ["laplace"]
 
-_ROWS = 10  # of a printed approximation
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "mode",
-        "mode_vector",
-        "precision",
-        "log_likelihood",
-        "log_prior",
-        "certificate",
-        "density",
-    ],
-    meta_fields=[],
-)
-@dataclass(frozen=True, repr=False)
-class LaplaceApproximation:
-    """The Gaussian q(u) = N(u_MAP, A^-1) that stands for the posterior, and the evidence it implies.
-
-    u are the latent sites through NumPyro's bijections to R^D (``space="unconstrained"``) or the
-    latent sites themselves (``space="constrained"``), site by site in the order of the model.
-    If no mode was found (possible only under a JAX transformation or with ``throw=False``) the
-    certificate says so and every other number is NaN.
-
-    Attributes:
-        mode: the mode by site, on the scale on which the user wrote the model.
-        mode_vector: u_MAP, shape (D,).
-        precision: A, the Hessian of the negative log joint at u_MAP.
-        log_likelihood: log p(data | mode).
-        log_prior: log p(mode), with the log Jacobian in the unconstrained space.
-        certificate: how far the point is from the mode, and whether that is near enough.
-        density: the log joint that was approximated.
-    """
-
-    mode: dict[str, Leaf]
-    mode_vector: Leaf
-    precision: DensePrecision
-    log_likelihood: Leaf
-    log_prior: Leaf
-    certificate: Certificate
-    density: ModelDensity
-
-    @property
-    def covariance(self) -> Float[Array, "*B D D"]:
-        """A^-1, dense, shape (D, D), in the coordinates u."""
-        return self.precision.inverse()
-
-    @property
-    def log_occam_factor(self) -> Float[Array, "*B"]:
-        """log p(mode) + (D/2) log 2 pi - (1/2) log |A|: the price of the parameters (Bishop 4.137)."""
-        dimension = self.mode_vector.shape[-1]
-        return self.log_prior + dimension / 2 * log(2 * pi) - self.precision.log_determinant() / 2
-
-    @property
-    def log_evidence(self) -> Float[Array, "*B"]:
-        """The Laplace approximation of log p(data): log likelihood at the mode + log Occam factor."""
-        return self.log_likelihood + self.log_occam_factor
-
-    @property
-    def space(self) -> str:
-        """The space in which q is Gaussian."""
-        return self.density.space
-
-    def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
-        """log q(u), for u of shape (D,)."""
-        self._not_a_batch()
-        offset = u - self.mode_vector
-        quadratic = offset @ self.precision.matvec(offset)
-        return (self.precision.log_determinant() - u.size * log(2 * pi) - quadratic) / 2
-
-    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
-        """Draws from q, on the scale on which the user wrote the model.
-
-        Args:
-            key: a JAX random key.
-            sample_shape: leading shape of the draws.
-
-        Returns:
-            A dict of site -> array of shape ``sample_shape + site shape``. In the constrained
-            space q is a Gaussian on the model's own scale, so draws may leave the support.
-        """
-        self._not_a_batch()
-        u = self.mode_vector + self.precision.sample(key, sample_shape)
-        draws = _values(self.density, u.reshape(-1, u.shape[-1]))
-        return {name: v.reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()}
-
-    @functools.cached_property
-    def guide(self) -> AutoLaplaceApproximation:
-        """The approximation as NumPyro's own guide, for ``Predictive(model, guide=..., params=...)``.
-
-        Raises:
-            UnsupportedModel: the approximation was made in the constrained space; NumPyro's guide
-                is Gaussian in the unconstrained one.
-        """
-        self._not_a_batch()
-        return laplace_guide(self.density, self.mode, self.mode_vector, self.precision.matrix)
-
-    @property
-    def params(self) -> dict[str, Array]:
-        """The parameters that go with :attr:`guide`."""
-        return {"auto_loc": self.mode_vector}
-
-    def __repr__(self) -> str:
-        if isinstance(self.mode_vector, jax.core.Tracer) or self.mode_vector.ndim != 1:
-            return f"LaplaceApproximation(mode_vector={self.mode_vector})"
-        names = self.density.coordinate_names()
-        modes = self.density.print_by_coordinate(self.mode)
-        deviations = jnp.sqrt(self.precision.diagonal_of_inverse())
-        width = max(len("coordinate"), *(len(name) for name in names))
-        rows = list(zip(names, modes, self.mode_vector, deviations, strict=True))
-        lines = [
-            f"Laplace approximation of {_name(self.density.model)}, "
-            f"{self.space} space, D = {len(rows)}",
-            f"  {'coordinate':<{width}}  {'mode':>10}  {self.space:>13} +- sd",
-            *(f"  {n:<{width}}  {m:>10}  {u:>13.4g} +- {sd:.4g}" for n, m, u, sd in rows[:_ROWS]),
-            *([f"  ... and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []),
-            f"  log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
-            f"+ log Occam factor {self.log_occam_factor:.4f}",
-            f"  {self.certificate}",
-        ]
-        return "\n".join(lines)
-
-    def _not_a_batch(self) -> None:
-        if self.mode_vector.ndim != 1:
-            raise ValueError(
-                f"This is a batch of approximations (mode_vector has shape "
-                f"{self.mode_vector.shape}): call the method within jax.vmap."
-            )
 
 
 class _Fit(NamedTuple):
@@ -242,12 +110,3 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
         certificate=certificate,
         last=found.point,
     )
-
-
-@jax.jit
-def _values(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]:
-    return jax.vmap(lambda v: density.terms(v).values)(u)
-
-
-def _name(model: Callable) -> str:
-    return getattr(model, "__name__", type(model).__name__)

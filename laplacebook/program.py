@@ -9,6 +9,7 @@ old answer.
 
 import functools
 import hashlib
+import os
 import pathlib
 import re
 import sys
@@ -22,7 +23,8 @@ import numpy as np
 
 __all__ = ["Fixed", "is_data"]
 
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_HERE = os.path.join(os.path.dirname(__file__), "")
+_LIBRARIES = (_HERE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
 _NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
@@ -62,6 +64,10 @@ class Fixed:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        # A copy looks again: code objects, of which fingerprints are made, cannot be pickled.
+        return Fixed, (self._value,)
 
 
 def is_data(value: Any) -> bool:

@@ -255,15 +255,6 @@ def test_float32_meets_its_own_tolerance():
         assert approx.mode["theta"] == pytest.approx(10 / 13, abs=1e-4)
 
 
-def test_repr_says_what_a_person_wants_to_know():
-    text = repr(lb.laplace(coin, COIN))
-    for part in ("coin", "unconstrained", "theta", "1.204", "0.6583", "-4.7301", "mode certified"):
-        assert part in text
-    assert "theta" in repr(lb.laplace(coin, COIN, throw=False, space="constrained"))
-    batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
-    assert "LaplaceApproximation(" in repr(batch)
-
-
 def test_the_guide_is_for_the_unconstrained_space():
     with pytest.raises(lb.UnsupportedModel, match="unconstrained"):
         _ = lb.laplace(coin, COIN, space="constrained").guide

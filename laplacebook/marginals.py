@@ -1,0 +1,147 @@
+"""The Gaussian q, seen on the scale on which the user wrote the model: moments and quantiles.
+
+Where each number of a site is a function of one coordinate of u, its distribution is that of one
+normal number pushed through a bijection, and nothing has to be drawn. A simplex, a correlation
+matrix, an ordered vector, or a support that depends on another latent site mixes coordinates:
+there, draws stand for the distribution.
+"""
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Key
+from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import IndependentTransform, Transform
+
+from laplacebook.density import ModelDensity
+from laplacebook.precision import DensePrecision
+
+__all__ = ["marginals", "values_at"]
+
+_DRAWS = 65_536  # for a site that mixes coordinates
+_BATCH = 1024  # of the draws that are in memory at once
+_NODES = 200  # exact to 1e-8 for a log-normal or logit-normal whose logarithm or logit has sd <= 3
+
+
+@jax.jit
+def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]:
+    """The latent sites at each of S vectors: site -> array of shape (S, *value shape)."""
+    return jax.vmap(lambda v: density.terms(v).values)(u)
+
+
+@jax.jit
+def marginals(
+    density: ModelDensity,
+    mode_vector: Float[Array, " D"],
+    precision: DensePrecision,
+    probabilities: Float[Array, " P"],
+    key: Key[Array, ""],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Standard deviations and quantiles under q = N(mode_vector, A^-1), by site.
+
+    Args:
+        density: the log joint, whose sites they are.
+        mode_vector: shape (D,).
+        precision: A.
+        probabilities: of the quantiles, between 0 and 1, shape (P,).
+        key: for the sites that need draws.
+
+    Returns:
+        Two dicts of site -> array: standard deviations, of the shape of the site's value, and
+        quantiles, of shape (P, *value shape).
+    """
+    direct = _elementwise(density)
+    nodes, roots = map(jnp.asarray, _gauss_hermite(mode_vector.dtype.name))
+    scores, ends = ndtri(probabilities), jnp.array([-1, 1], mode_vector.dtype)
+    at_nodes, at_ends, rising, falling = (
+        _at_scores(density, mode_vector, precision, z) for z in (nodes, ends, scores, -scores)
+    )
+    drawn = _drawn(density, mode_vector, precision, key, direct)
+    deviations, quantiles = {}, {}
+    for name, (low, high) in at_ends.items():
+        if name in direct:
+            deviations[name] = _deviation(at_nodes[name], roots)
+            quantiles[name] = jnp.where(high >= low, rising[name], falling[name])
+        else:
+            deviations[name] = jnp.std(drawn[name], axis=0)
+            quantiles[name] = jnp.quantile(drawn[name], probabilities, axis=0)
+    return deviations, quantiles
+
+
+def _at_scores(
+    density: ModelDensity, mode_vector: Array, precision: DensePrecision, scores: Array
+) -> dict[str, Array]:
+    """The sites with every coordinate that many standard deviations from its mode."""
+    step = jnp.sqrt(precision.diagonal_of_inverse())
+    return values_at(density, mode_vector + scores[:, None] * step)
+
+
+def _drawn(
+    density: ModelDensity,
+    mode_vector: Array,
+    precision: DensePrecision,
+    key: Array,
+    direct: frozenset[str],
+) -> dict[str, Array]:
+    """Draws of the sites that mix coordinates, _DRAWS of each."""
+    mixing = [site.name for site in density.sites if site.name not in direct]
+
+    def batch(key: Array) -> dict[str, Array]:
+        values = values_at(density, mode_vector + precision.sample(key, (_BATCH,)))
+        return {name: values[name] for name in mixing}
+
+    draws = jax.lax.map(batch, jax.random.split(key, _DRAWS // _BATCH)) if mixing else {}
+    return {name: values.reshape(_DRAWS, *values.shape[2:]) for name, values in draws.items()}
+
+
+def _elementwise(density: ModelDensity) -> frozenset[str]:
+    """The sites of which each number is a function of one coordinate of u, and of no other."""
+    if density.space == "constrained":
+        return frozenset(site.name for site in density.sites)
+    candidates = [site for site in density.sites if site.shape == site.value_shape]
+    mixing: set[str] = set()
+
+    def images_of_zero(u: Array) -> list[Array]:
+        trace, _ = density.trace(u)
+        bijections = [biject_to(trace[site.name]["fn"].support) for site in candidates]
+        mixing.update(s.name for s, b in zip(candidates, bijections, strict=True) if _mixes(b))
+        return [b(jnp.zeros(s.shape)) for s, b in zip(candidates, bijections, strict=True)]
+
+    # At a fixed argument a bijection is a function of u only if the support depends on it.
+    program = jax.make_jaxpr(images_of_zero)(jnp.zeros(density.dimension)).jaxpr
+    for i, site in enumerate(candidates):
+        outputs = [i == j for j in range(len(candidates))]
+        _, (moves,) = partial_eval.dce_jaxpr(program, outputs, False)
+        if moves:
+            mixing.add(site.name)
+    return frozenset(site.name for site in candidates) - mixing
+
+
+def _mixes(bijection: Transform) -> bool:
+    while isinstance(bijection, IndependentTransform):
+        bijection = bijection.base_transform
+    return bijection.domain.event_dim > 0
+
+
+def _deviation(values: Float[Array, "K *shape"], roots: Float[Array, " K"]) -> Array:
+    """The standard deviation from values at the nodes, of square roots of weights.
+
+    The roots, because the square of a value far out may overflow where its weighted square is small.
+    """
+    weighted = partial(jnp.tensordot, roots, axes=1)
+    scale = jnp.expand_dims(roots, range(1, values.ndim))
+    mean = weighted(scale * values)
+    return jnp.linalg.norm(scale * (values - mean), axis=0)
+
+
+@lru_cache
+def _gauss_hermite(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes for the standard normal, and square roots of their weights, without the vanishing ones."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    roots = np.sqrt(weights / weights.sum())
+    kept = roots > np.finfo(dtype).eps ** 3.0
+    return nodes[kept].astype(dtype), roots[kept].astype(dtype)

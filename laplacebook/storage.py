@@ -1,0 +1,202 @@
+"""An approximation in a file: its numbers, and what is needed to notice that they are another model's.
+
+The file is a NumPy archive of plain arrays with a header in JSON; nothing in it is ever executed.
+The model and its data are not in it: who loads it brings them, and they are checked against it.
+"""
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import laplacebook
+from laplacebook.density import ModelDensity, Terms
+from laplacebook.errors import LaplaceError
+from laplacebook.mode import Certificate
+from laplacebook.precision import DensePrecision
+from laplacebook.result import LaplaceApproximation, model_name
+from laplacebook.sites import Site
+
+__all__ = ["load", "save"]
+
+_FORMAT = 1
+_MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
+
+
+class _Stored(NamedTuple):
+    space: str
+    sites: tuple[Site, ...]
+    mode: dict[str, Array]
+    mode_vector: Array
+    matrix: Array
+    log_likelihood: Array
+    log_prior: Array
+    certificate: Certificate
+
+
+def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
+    """Write the numbers of an approximation to a file; see :meth:`LaplaceApproximation.save`."""
+    if not approx.certificate.converged:
+        raise LaplaceError(
+            "This fit failed, and every number of it is NaN: there is nothing to save.",
+            remedy="fit with throw=True, which says why it failed.",
+        )
+    certificate = {f.name: getattr(approx.certificate, f.name) for f in fields(approx.certificate)}
+    header = {
+        "format_version": _FORMAT,
+        "laplacebook_version": laplacebook.__version__,
+        "model": model_name(approx.density.model),
+        "space": approx.space,
+        "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
+        "certificate": list(certificate),
+    }
+    arrays = {
+        "header": np.array(json.dumps(header)),
+        "mode_vector": approx.mode_vector,
+        "precision": approx.precision.matrix,
+        "log_likelihood": approx.log_likelihood,
+        "log_prior": approx.log_prior,
+    }
+    arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
+    arrays |= {f"certificate/{name}": value for name, value in certificate.items()}
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
+    Path(path).write_bytes(archive.getvalue())
+
+
+def load(
+    path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any
+) -> LaplaceApproximation:
+    """An approximation from a file that :meth:`LaplaceApproximation.save` wrote.
+
+    Args:
+        path: of the file.
+        model: the NumPyro model that was fitted.
+        args: its positional arguments, the same as in the fit.
+        kwargs: its keyword arguments, the same as in the fit.
+
+    Returns:
+        The approximation, equal to the one that was saved.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        LaplaceError: the file is damaged, or another program's, or of a newer version; or it is the
+            approximation of another model or of other data: the latent sites differ, the log
+            likelihood or the log prior at the saved mode does, or the model's mode is a hundredth
+            of a posterior standard deviation or more away.
+        UnsupportedModel: the model has no density on R^D.
+    """
+    stored = _read(Path(path))
+    density = ModelDensity(model, args, kwargs, stored.space)
+    precision = DensePrecision.of(stored.matrix)
+    _check_sites(stored, density)
+    _check_log_joint(stored, density, precision)
+    return LaplaceApproximation(
+        stored.mode,
+        stored.mode_vector,
+        precision,
+        stored.log_likelihood,
+        stored.log_prior,
+        stored.certificate,
+        density,
+    )
+
+
+def _read(path: Path) -> _Stored:
+    content = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(str(arrays.pop("header")))
+        version = header["format_version"]
+        stored = _parse(header, arrays) if version == _FORMAT else None
+    except Exception as error:  # damage shows itself in many ways
+        raise LaplaceError(
+            f"{path} is not a whole file of a saved approximation: {error}",
+            causes=["it was cut short or damaged on its way", "another program wrote it"],
+            remedy="save the approximation again, or check the path.",
+        ) from error
+    if stored is None:
+        raise LaplaceError(
+            f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
+            causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
+            remedy="install that version of laplacebook, or fit again.",
+        )
+    if stored.mode_vector.dtype != arrays["mode_vector"].dtype:
+        raise LaplaceError(
+            f"{path} holds numbers in {arrays['mode_vector'].dtype}, which JAX is set not to use.",
+            remedy="call numpyro.enable_x64() at the top of the program.",
+        )
+    return stored
+
+
+def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
+    sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
+    numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
+    size = sum(site.size for site in sites)
+    stored = _Stored(
+        space=header["space"],
+        sites=sites,
+        mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
+        mode_vector=numbers["mode_vector"],
+        matrix=numbers["precision"],
+        log_likelihood=numbers["log_likelihood"],
+        log_prior=numbers["log_prior"],
+        certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
+    )
+    shapes = [stored.mode_vector.shape, stored.matrix.shape, *map(jnp.shape, stored.mode.values())]
+    if shapes != [(size,), (size, size), *(site.value_shape for site in sites)]:
+        raise ValueError("its arrays do not fit together")
+    if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
+        raise ValueError("its header is not one of an approximation")
+    return stored
+
+
+def _check_sites(stored: _Stored, density: ModelDensity) -> None:
+    if density.sites != stored.sites:
+        raise LaplaceError(
+            f"The file is the approximation of another model: its latent sites are "
+            f"{_described(stored.sites)}; those of this model are {_described(density.sites)}.",
+            causes=["another model, or a newer version of it", "data of another shape"],
+            remedy="pass the model and the arguments of the fit, or fit again.",
+        )
+
+
+def _check_log_joint(stored: _Stored, density: ModelDensity, precision: DensePrecision) -> None:
+    terms, decrement = _terms_and_decrement(density, stored.mode_vector, precision)
+    tolerance = float(jnp.sqrt(jnp.finfo(stored.mode_vector.dtype).eps))
+    now = (terms.log_likelihood, terms.log_prior, *(terms.values[name] for name in stored.mode))
+    saved = (stored.log_likelihood, stored.log_prior, *stored.mode.values())
+    same = all(
+        np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(now, saved, strict=True)
+    )
+    if same and decrement <= _MOVED:
+        return
+    raise LaplaceError(
+        f"The file is the approximation of another model or of other data: at the saved mode the "
+        f"log likelihood is now {terms.log_likelihood:.8g}, saved {stored.log_likelihood:.8g}; the "
+        f"log prior {terms.log_prior:.8g}, saved {stored.log_prior:.8g}; the mode of this model is "
+        f"about {decrement:.2g} posterior standard deviations away.",
+        causes=["other data, or data in another order", "a prior or a likelihood has changed"],
+        remedy="pass the model and the arguments of the fit, or fit again.",
+    )
+
+
+@jax.jit
+def _terms_and_decrement(
+    density: ModelDensity, u: Array, precision: DensePrecision
+) -> tuple[Terms, Array]:
+    (_, terms), gradient = jax.value_and_grad(density.loss, has_aux=True)(u)
+    return terms, jnp.sqrt(gradient @ precision.solve(gradient))
+
+
+def _described(sites: tuple[Site, ...]) -> str:
+    return ", ".join(f"'{site.name}' of shape {site.value_shape}" for site in sites)

@@ -1,0 +1,92 @@
+"""A small table that reads well in a terminal and in a notebook."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Columns of strings or numbers, with a title above and lines of text below.
+
+    Attributes:
+        title: printed above the columns.
+        columns: name -> values, all columns of the same length. The first one names the rows.
+        footer: lines printed below the columns.
+
+    Raises:
+        ValueError: the columns differ in length, or there is none.
+
+    >>> table = Table("Two coins", {"coin": ["a", "b"], "heads": [8, 0.25]}, ("and no more",))
+    >>> print(table)  # doctest: -NORMALIZE_WHITESPACE
+    Two coins
+      coin   heads
+      a          8
+      b     0.2500
+      and no more
+    >>> table["heads"]
+    [8, 0.25]
+    >>> table.rows()[0]
+    {'coin': 'a', 'heads': 8}
+    """
+
+    title: str
+    columns: Mapping[str, Sequence[Any]]
+    footer: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len({len(values) for values in self.columns.values()}) != 1:
+            raise ValueError("A table takes one column or more, all of the same length.")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return list(self.columns[column])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, each a dict of column -> value."""
+        return [
+            dict(zip(self.columns, row, strict=True))
+            for row in zip(*self.columns.values(), strict=True)
+        ]
+
+    def head(self, number: int) -> "Table":
+        """The first rows; a line below says how many more there are."""
+        columns = {name: values[:number] for name, values in self.columns.items()}
+        more = (f"... and {len(self) - number} more",) if len(self) > number else ()
+        return Table(self.title, columns, more + self.footer)
+
+    def __repr__(self) -> str:
+        columns = [_aligned(name, values) for name, values in self.columns.items()]
+        lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+        return "\n".join([self.title, *(f"  {line}" for line in [*lines, *self.footer])])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
+        body = "".join(_html_row(row) for row in zip(*self.columns.values(), strict=True))
+        below = "".join(f"<p>{escape(line)}</p>" for line in self.footer)
+        return (
+            f"<table><caption>{escape(self.title)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        )
+
+
+def _aligned(name: str, values: Sequence[Any]) -> list[str]:
+    """A column with its name on top: text to the left, numbers to the right."""
+    cells = [name, *map(_printed, values)]
+    width = max(map(len, cells))
+    text = all(isinstance(value, str) for value in values)
+    return [cell.ljust(width) if text else cell.rjust(width) for cell in cells]
+
+
+def _html_row(row: Sequence[Any]) -> str:
+    name, *cells = [escape(_printed(value)) for value in row]
+    return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+
+def _printed(value: Any) -> str:
+    return f"{value:#.4g}".rstrip(".") if isinstance(value, float) else str(value)
