@@ -8,20 +8,28 @@ from pathlib import Path
 
 from benchmarks import coin, cost, logistic, memory, regression, report, runner
 
-SUBJECTS = {module.__name__.split(".")[-1]: module for module in (coin, logistic, regression)}
-SUBJECTS |= {"cost": cost, "memory": memory}
+SUBJECTS = {
+    "coin": coin,
+    "logistic": logistic,
+    "regression": regression,
+    "cost": cost,
+    "memory": memory,
+}
 
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "subjects", nargs="*", choices=[*SUBJECTS, []], help="all, if none is named"
+        "subjects", nargs="*", help=f"of {', '.join(SUBJECTS)}; all, if none is named"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="processes a measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="processes a measurement, at most")
     parser.add_argument("--quick", action="store_true", help="one round of smaller problems")
     parser.add_argument("--output", type=Path, default=runner.ROOT / "_build" / "bench")
-    return parser.parse_args(arguments)
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.subjects) - SUBJECTS.keys():
+        parser.error(f"no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
+    return asked
 
 
 def main(arguments: list[str] | None = None) -> None:
