@@ -13,14 +13,15 @@ PACKAGES = ("laplacebook", "jax", "numpyro", "numpy", "scikit-learn", "statsmode
 COLUMNS = ("what", "against", "ours", "peer", "ours/peer", "modes apart [sd]")
 
 
-def setting() -> dict[str, str | int]:
-    """Where and when: device, cores, versions, date."""
+def setting() -> dict[str, str | float]:
+    """Where and when: date, device, cores, how many processes other work keeps busy, versions."""
     import jax
 
     return {
         "date": datetime.date.today().isoformat(),
         "device": f"{jax.devices()[0].device_kind}, {platform.machine()}",
         "cores": os.cpu_count() or 1,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else "unknown",
         "python": platform.python_version(),
         **{name: installed(name) for name in PACKAGES},
     }
@@ -55,7 +56,8 @@ def head(where: dict) -> str:
     return (
         "# This package beside its peers\n\nWritten by `make bench`. Medians of processes of their "
         "own, ours and the peer's in turn; seconds belong to the machine, the ratio is the figure "
-        f"to compare.\n\n{facts}\n"
+        "to compare. Where the load before the run is not far below the number of cores, other work "
+        f"disturbs the figures, those of products on several cores most.\n\n{facts}\n"
     )
 
 
