@@ -1,45 +1,48 @@
-"""Time this package beside its peers, in one run: ``make bench``.
+"""Time this package beside its peers, in one run: ``make bench``, or ``python -m benchmarks coin``.
 
-Each row is measured in processes of its own, this package and its peer in turn, and the median is
-printed with the ratio. Absolute seconds belong to the machine; the ratio is the figure to compare.
+Prints a table a subject and writes them all to ``_build/bench/``.
 """
 
-import json
-import os
-import platform
-import statistics
-import subprocess
-import sys
+import argparse
+from pathlib import Path
 
-import jax
+from benchmarks import coin, cost, logistic, memory, regression, report, runner
 
-from benchmarks import coin
-
-ROUNDS = 5
-
-
-def run(function: str) -> dict[str, float]:
-    """The seconds that a function of ``benchmarks.coin`` reports, from a process of its own."""
-    code = f"import json; from benchmarks import coin; print(json.dumps(coin.{function}()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+SUBJECTS = {
+    "coin": coin,
+    "logistic": logistic,
+    "regression": regression,
+    "cost": cost,
+    "memory": memory,
+}
 
 
-def medians(function: str, rounds: int = ROUNDS) -> dict[str, float]:
-    samples = [run(function) for _ in range(rounds)]
-    return {key: statistics.median(s[key] for s in samples) for key in samples[0]}
-
-
-def main() -> None:
-    """Print one line a comparison."""
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, jax {jax.__version__}, {jax.devices()[0]}"
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "subjects", nargs="*", help=f"of {', '.join(SUBJECTS)}; all, if none is named"
     )
-    print(f"{'':<44}{'ours':>11}{'peer':>11}{'ratio':>8}")
-    ours, peers = medians("ours"), {name: medians(name) for name in coin.PEERS}
-    for label, key, peer, peer_key in coin.ROWS:
-        mine, theirs = ours[key], peers[peer][peer_key]
-        print(f"{label:<44}{mine:>10.5f}s{theirs:>10.5f}s{mine / theirs:>8.4f}")
+    parser.add_argument("--rounds", type=int, default=3, help="processes a measurement, at most")
+    parser.add_argument("--quick", action="store_true", help="one round of smaller problems")
+    parser.add_argument("--output", type=Path, default=runner.ROOT / "_build" / "bench")
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.subjects) - SUBJECTS.keys():
+        parser.error(f"no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
+    return asked
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the subjects that were asked for."""
+    asked, tables = options(arguments), {}
+    where = report.setting()
+    print(report.head(where))
+    for subject in asked.subjects or SUBJECTS:
+        module = SUBJECTS[subject]
+        rows = module.rows(asked.quick)
+        tables[module.TITLE] = runner.results(rows, 1 if asked.quick else asked.rounds)
+        print(report.markdown(module.TITLE, tables[module.TITLE]), flush=True)
+        report.write(asked.output, where, tables)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""The benchmarks run, compare modes and report; no time is asserted here."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import report, runner
+from benchmarks.fits import measure
+from benchmarks.runner import Call, Row
+
+
+def ours():
+    """Stands for a measurement of this package."""
+
+
+def peer():
+    """Stands for a measurement of a peer."""
+
+
+ROW = Row("a fit", Call(ours), Call(peer), "a peer", "next", "other")
+
+
+def rounds(sample_of):
+    """A runner whose n-th sample of a measurement is made by a function of n."""
+    counts = {ours: 0, peer: 0}
+
+    def run(call):
+        counts[call.function] += 1
+        return sample_of[call.function](counts[call.function])
+
+    return run
+
+
+FAKE = {
+    ours: lambda n: {"next": {1: 5.0, 2: 1.0, 3: 2.0}[n], "mode": [1.0, 2.0], "sd": [0.5, 0.1]},
+    peer: lambda n: {"other": 4.0, "mode": [1.0, 2.02]},
+}
+
+
+def test_a_result_is_a_ratio_of_medians_with_the_distance_of_the_modes():
+    (found,) = runner.results([ROW], 3, rounds(FAKE))
+    assert (found.ours, found.peer, found.ratio) == (2.0, 4.0, 0.5)
+    assert found.apart == pytest.approx(0.2)
+    assert found.ours_rounds == [5.0, 1.0, 2.0]
+
+
+def test_a_peer_without_a_mode_has_no_distance():
+    (found,) = runner.results([ROW], 1, rounds(FAKE | {peer: lambda n: {"other": 4.0}}))
+    assert found.apart is None
+    assert report.cells(found) == ("a fit", "a peer", "5 s", "4 s", "1.25", "")
+
+
+def test_a_long_measurement_is_not_repeated(monkeypatch):
+    monkeypatch.setattr(runner, "ENOUGH", 1e-9)
+    assert runner.sampled([Call(ours)], 3, lambda call: {}) == {Call(ours): [{}]}
+
+
+def test_the_command_writes_json_and_markdown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "run_alone", rounds(FAKE))
+    subject = SimpleNamespace(TITLE="A subject", rows=lambda quick: [ROW])
+    monkeypatch.setattr(command, "SUBJECTS", {"fake": subject})
+    command.main(["fake", "--rounds", "3", "--output", str(tmp_path)])
+    record = json.loads((tmp_path / "latest.json").read_text())
+    assert record["tables"]["A subject"][0]["ratio"] == 0.5
+    assert record["setting"].keys() >= {"date", "device", "cores", "jax", "scikit-learn"}
+    line = "| a fit | a peer  | 2 s  | 4 s  | 0.5       | 2e-01            |"
+    assert line in (tmp_path / "latest.md").read_text()
+    assert line in capsys.readouterr().out
+
+
+def test_the_command_line_chooses():
+    assert command.options([]).subjects == []
+    assert command.options(["coin", "memory", "--quick"]).subjects == ["coin", "memory"]
+    with pytest.raises(SystemExit):
+        command.options(["dice"])
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("subject", command.SUBJECTS)
+def test_rows_are_distinct_and_their_calls_can_be_sent(subject, quick):
+    rows = command.SUBJECTS[subject].rows(quick)
+    assert len({(row.what, row.against) for row in rows}) == len(rows)
+    for call in {call for row in rows for call in (row.ours, row.peer)}:
+        assert call.function.__module__.startswith("benchmarks.")
+        assert eval(repr(call.arguments)) == call.arguments
+
+
+def test_a_real_row_agrees():
+    ours, peer = (
+        Call(measure, (way, "logistic", 500, 3)) for way in ("laplacebook", "numpyro_adam")
+    )
+    (found,) = runner.results([Row("a fit", ours, peer, "NumPyro SVI", "next")], 1)
+    assert found.apart < 1e-3
