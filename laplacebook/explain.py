@@ -1,15 +1,33 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.density import ModelDensity, supports_data
 from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.metric import rounding_floor
 from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
 
 __all__ = ["explain"]
+
+_FLAT = [
+    "parameters of which the data and the prior fix only a combination (collinear, redundant)",
+    "a flat prior where the data say nothing",
+    "a mode at infinity (separable data without a prior)",
+]
+_UNBOUNDED = [
+    "a scale that can shrink to zero around equal values: a centred hierarchical model, a repeated or "
+    "single observation",
+    "an improper prior where the data do not bound the parameter",
+]
+_PROPER = (
+    "give those sites a proper prior (one that keeps a scale from zero), write a hierarchical model "
+    "in its non-centred form (numpyro.infer.reparam.LocScaleReparam), or remove what is redundant."
+)
 
 
 def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certificate) -> LaplaceError:
@@ -25,13 +43,15 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     """
     value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
     if not all(np.all(np.isfinite(x)) for x in (value, gradient, hessian)):
-        return _non_finite(density, u)
+        first = certificate.iterations <= 1
+        return _non_finite(density, u) if first else _unbounded(density, u, value)
     edge = _sites_at_edge(density, u, hessian)
     if edge:
         return _boundary(edge)
     if not np.isfinite(certificate.condition_number):
         return _not_positive_definite(density, hessian)
-    return _not_converged(density, u, certificate)
+    kinks = _kinks(density, u, hessian)
+    return _kink(density, u, kinks) if kinks else _not_converged(density, u, certificate)
 
 
 def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
@@ -102,34 +122,72 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
     direction = direction / np.max(np.abs(direction))
     names = density.coordinate_names()
     parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
-    upward = values[0] < -len(names) * np.finfo(values.dtype).eps
-    bend = "curves upwards" if upward else "is flat"
+    upward = values[0] < -rounding_floor(len(names), values.dtype)
+    bend = "curves upwards" if upward else "is flat, as far as rounding can tell,"
     return NotPositiveDefinite(
         f"The log joint {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}: "
         "the point that was found is not a mode with a Gaussian around it.",
+        causes=_UNBOUNDED if upward else _FLAT,
+        remedy=f"{_PROPER} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
+    )
+
+
+def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
+    return NotConverged(
+        f"The search ran away: the log joint was {-float(value):.4g} and rising at {_at(density, u)}, "
+        "where numbers overflow.",
+        causes=_UNBOUNDED,
+        remedy=_PROPER,
+    )
+
+
+def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, float]]:
+    """The coordinates across which the slope jumps by as much however near one looks."""
+    diagonal = jnp.abs(jnp.diagonal(hessian))
+    scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
+    width = jnp.finfo(u.dtype).eps ** 0.25 * jnp.minimum(scale, jnp.maximum(jnp.abs(u), 1))
+
+    def jumps(i: Array) -> Array:
+        side = jnp.zeros_like(u).at[i].set(width[i])
+        slope = jax.grad(lambda v: density.loss(v)[0])
+        return jnp.array([slope(u + s)[i] - slope(u - s)[i] for s in (side, side / 100)])
+
+    far, near = np.asarray(jax.lax.map(jumps, jnp.arange(u.size))).T
+    kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
+    names = density.coordinate_names()
+    return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
+
+
+def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> NotConverged:
+    listed = ", ".join(f"{name} (by {jump:.3g})" for name, jump in kinks[:4])
+    return NotConverged(
+        f"The slope of the log joint jumps at {_at(density, u)}, across {listed}: a kink has no "
+        "curvature, so there is no Gaussian around it.",
         causes=[
-            "parameters of which the data and the prior fix only a combination (collinear, redundant)",
-            "a flat prior where the data say nothing",
-            "a mode at infinity (separable data without a prior)",
+            "a Laplace prior (dist.Laplace) whose mode is at its centre",
+            "abs, max, clip, where or relu within the model",
         ],
-        remedy="give those sites a proper prior, or remove the redundant one. Nothing was added to the diagonal.",
+        remedy="use a smooth prior (Normal, StudentT) or a smooth function, or draw samples with NUTS.",
     )
 
 
 def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) -> NotConverged:
-    precision = "float64" if u.dtype == np.float64 else "float32"
-    single = "; in float32 also try numpyro.enable_x64()" if precision == "float32" else ""
     return NotConverged(
         f"No mode after {int(certificate.iterations)} of at most {MAX_ITERATIONS} iterations: the search stood at "
         f"{_at(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
-        f"from the nearest stationary point by its curvature ({precision}).",
+        f"from the nearest stationary point by its curvature ({u.dtype}).",
         causes=[
             "the log joint has no maximum: an improper posterior, or a mode at infinity",
-            "the log joint has a kink (abs, clip, where) or is noisy at the scale of the machine precision",
+            "the log joint is noisy at the scale of the machine precision, or not smooth",
             "the start is too far away",
         ],
-        remedy=f"check the priors, or pass start= with values of the latent sites{single}.",
+        remedy="check the priors, or pass start= with values of the latent sites."
+        f"{_in_single_precision(u)}",
     )
+
+
+def _in_single_precision(x: Array) -> str:
+    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
 
 
 def _at(density: ModelDensity, u: Array) -> str:

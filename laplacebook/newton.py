@@ -21,6 +21,7 @@ FEW = (
 ACCEPTANCE = 1e-4  # of the predicted decrease
 CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
 STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
+JUMP = 0.01  # of f over a probe: more than rounding makes where f is a sum of large terms
 
 
 class Search(NamedTuple):
@@ -265,7 +266,7 @@ def _is_parabola(
     rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
     probe, tolerance = metric.probe(), 4 * metric.tolerance
     straight = jnp.all(jnp.abs(bend - probe) <= STEADY * jnp.abs(probe) + tolerance)
-    return straight & (jnp.abs(rise + predicted) <= jnp.abs(predicted) / 2 + noise)
+    return straight & (jnp.abs(rise + predicted) <= JUMP + noise)
 
 
 def _damping(state: _State, accept: Array, ratio: Array, hold: Array) -> tuple[Array, Array]:
