@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.density import ModelDensity, supports_data
 from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
-from laplacebook.metric import rounding_floor
+from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
 
@@ -51,7 +51,10 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     if not np.isfinite(certificate.condition_number):
         return _not_positive_definite(density, hessian)
     kinks = _kinks(density, u, hessian)
-    return _kink(density, u, kinks) if kinks else _not_converged(density, u, certificate)
+    if kinks:
+        return _kink(density, u, kinks)
+    level = certificate.newton_decrement <= COARSEST
+    return _level(density, u) if level else _not_converged(density, u, certificate)
 
 
 def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
@@ -168,6 +171,19 @@ def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> No
             "abs, max, clip, where or relu within the model",
         ],
         remedy="use a smooth prior (Normal, StudentT) or a smooth function, or draw samples with NUTS.",
+    )
+
+
+def _level(density: ModelDensity, u: Array) -> NotConverged:
+    return NotConverged(
+        f"The log joint levels off at {_at(density, u)}, but not like a parabola: its curvature there "
+        "changes within a small fraction of the width that it tells.",
+        causes=[
+            "a mode at infinity: separable classes, or a parameter that the data push without end",
+            "a maximum that is flatter than any parabola (a fourth power)",
+            "a log joint that is not smooth, or noisy at the scale of the machine precision",
+        ],
+        remedy=f"{_PROPER}{_in_single_precision(u)}",
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-__all__ = ["Metric", "rounding_floor"]
+__all__ = ["COARSEST", "Metric", "rounding_floor"]
 
 COARSEST = 1e-3  # posterior standard deviations: no mode is certified to less than that
 

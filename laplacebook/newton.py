@@ -177,6 +177,7 @@ def _iterate(f: Callable, state: _State) -> _State:
     hessian = _hessian(f, x, look, renew, state)
     metric = lax.cond(renew, lambda: Metric.of(x, gradient, hessian), lambda: metric)
     inverse = _inverse(state, accept, renew, state.metric.lengths(step), seen.bend)
+    left = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
     return _State(
         x=x,
         f=value,
@@ -186,7 +187,7 @@ def _iterate(f: Callable, state: _State) -> _State:
         exact=renew | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
-        decrement=jnp.where(renew, metric.decrement, _distance(metric.whiten(gradient), inverse)),
+        decrement=jnp.where(renew, metric.decrement, left),
         damping=damping,
         growth=growth,
         side=jnp.where(probing, -state.side, 1),
