@@ -229,7 +229,8 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
     interior = jnp.all(found.beside.room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))
-    certificate = replace(found.certificate, converged=found.certificate.converged & interior)
+    sound = found.certificate.converged & interior & density.valid(found.point)
+    certificate = replace(found.certificate, converged=sound)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
     terms = jax.tree.map(lambda x: x * loud, found.beside)
