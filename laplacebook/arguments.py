@@ -14,12 +14,11 @@ from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from laplacebook.errors import UnsupportedModel
+from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
 
 __all__ = ["join", "not_arrays", "not_finite", "split"]
 
-#: largest error of a number in single precision, in standard deviations of its column
-NARROW = 1e-3
 _NUMBERS = bool | int | float | complex
 
 
@@ -41,9 +40,8 @@ def split(
         UnsupportedModel: JAX works in single precision, which cannot hold the data.
     """
     leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs))))
-    if any(_is_narrowed(leaf) for leaf in leaves):
-        for name, leaf in _named(model, args, kwargs):
-            _refuse_narrowed(name, leaf)
+    if any(loses(leaf) for leaf in leaves):
+        raise _too_narrow(_named(model, args, kwargs))
     data = [_own(leaf) if is_data(leaf) else None for leaf in leaves]
     fixed = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
     return data, (structure, fixed)
@@ -98,6 +96,15 @@ def not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     return list(found)
 
 
+def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
+    name, leaf = next((name, leaf) for name, leaf in named if loses(leaf))
+    return UnsupportedModel(
+        f"Argument '{name}' is {leaf.dtype}, which JAX would narrow: {loses(leaf)}.",
+        causes=["timestamps, identifiers or coordinates with a large offset"],
+        remedy="call numpyro.enable_x64() before the first array is made, or centre and scale the data.",
+    )
+
+
 def _own(leaf: Any) -> Array:
     """The array; of a NumPy one a copy, for the result goes on describing the data of the fit."""
     return leaf if isinstance(leaf, jax.Array) else jnp.array(leaf)
@@ -105,54 +112,6 @@ def _own(leaf: Any) -> Array:
 
 def _is_inexact(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
-
-
-def _is_narrowed(leaf: Any) -> bool:
-    if not isinstance(leaf, np.ndarray | np.generic) or not is_data(leaf):
-        return False
-    return jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype
-
-
-def _refuse_narrowed(name: str, leaf: Any) -> None:
-    if not _is_narrowed(leaf):
-        return
-    held = jax.dtypes.canonicalize_dtype(leaf.dtype)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        narrow = np.asarray(leaf).astype(held)
-        changed = _loses(np.asarray(leaf), narrow)
-    if changed:
-        raise UnsupportedModel(
-            f"Argument '{name}' is {leaf.dtype} and does not fit into {held}: {changed}.",
-            causes=["timestamps, identifiers or coordinates with a large offset"],
-            remedy="call numpyro.enable_x64() before the first array is made, or centre and scale the data.",
-        )
-
-
-def _loses(wide: np.ndarray, narrow: np.ndarray) -> str:
-    """What of an array is lost when it is narrowed; empty if nothing that matters is."""
-    different = narrow != wide
-    if wide.dtype.kind in "iu":
-        return _first_change(wide, narrow, different) if different.any() else ""
-    finite = np.isfinite(wide)
-    overflow = finite & ~np.isfinite(narrow)
-    if overflow.any():
-        return _first_change(wide, narrow, overflow)
-    columns = np.where(finite, wide, 0).reshape(len(wide), -1) if wide.ndim else np.zeros((1, 1))
-    if not columns.size:
-        return ""
-    error = np.where(finite, abs(narrow.astype(wide.dtype) - wide), 0).reshape(columns.shape).max(0)
-    spread, size = columns.std(0), abs(columns).max(0)
-    # A column that is constant but for rounding has no spread to be lost.
-    varies = spread > 16 * np.finfo(wide.dtype).eps * size
-    worst = np.max(error / np.where(varies, spread, np.inf))
-    if worst <= NARROW:
-        return ""
-    return f"the rounding error would be {worst:.2g} of the standard deviation of the data"
-
-
-def _first_change(wide: np.ndarray, narrow: np.ndarray, where: np.ndarray) -> str:
-    first = tuple(np.argwhere(where)[0].tolist())
-    return f"{wide[first]} would become {narrow[first]}"
 
 
 def _named(

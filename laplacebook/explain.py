@@ -54,8 +54,13 @@ def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
     return NonFinite(
         f"The log joint is finite at the point where the search stood, {at}, but a derivative of it "
         "is not.",
-        causes=["sqrt, abs, log or a norm at zero", "an overflow within the model"],
-        remedy="pass start= with values of the latent sites away from that point.",
+        causes=[
+            "sqrt, abs, log or a norm at zero",
+            "an overflow within the model",
+            "a log joint without bound: the scale of a centred hierarchical prior goes to zero",
+        ],
+        remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
+        "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",
     )
 
 

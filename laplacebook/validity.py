@@ -90,16 +90,12 @@ def satisfies(constraint: constraints.Constraint, value: Any) -> Any:
         # NumPyro's own 1e-6 is less than what a thousand categories round to in float32.
         tolerance = max(1e-6, float(jnp.finfo(jnp.result_type(value, float)).eps) ** 0.5)
         return (value >= 0).all(axis=-1) & (abs(value.sum(axis=-1) - 1) <= tolerance)
-    if constraint.is_discrete or constraint.event_dim or constraint is constraints.real:
-        return constraint(value)
-    lower, upper = (
-        getattr(constraint, "lower_bound", None),
-        getattr(constraint, "upper_bound", None),
-    )
-    if lower is None and upper is None:
-        return constraint(value)
-    above, below = lower is None or value >= lower, upper is None or value <= upper
-    return above & below
+    lower = getattr(constraint, "lower_bound", None)
+    upper = getattr(constraint, "upper_bound", None)
+    if constraint.is_discrete or constraint.event_dim or lower is upper is None:
+        # As a JAX array: beside a traced bound NumPyro would take a number for NumPy's.
+        return constraint(jnp.asarray(value))
+    return (lower is None or value >= lower) & (upper is None or value <= upper)
 
 
 def _last(count: int) -> tuple[int, ...]:
