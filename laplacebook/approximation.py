@@ -183,7 +183,8 @@ def laplace(
         args: its positional arguments.
         space: ``"unconstrained"``: Gaussian in the coordinates that NumPyro and Stan sample in;
             ``"constrained"``: Gaussian in the parameters as the model writes them.
-        start: values of all latent sites from which the search for the mode begins.
+        start: values of all latent sites from which the search for the mode begins; by default the
+            prior means.
         throw: raise if there is no mode. Under ``jit``, ``vmap`` and ``grad`` nothing can be
             raised: then, as with ``throw=False``, the certificate says so and all numbers are NaN.
         kwargs: the model's keyword arguments.
@@ -193,7 +194,9 @@ def laplace(
 
     Raises:
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
-        NonFinite: the log joint is not finite where the search begins.
+        NonFinite: the log joint is not finite where the search begins, a distribution's parameters
+            are not valid at the mode, or data lie outside the support of their distribution.
+        ValueError: ``start`` does not fit the latent sites.
         NotConverged: the search found no mode, or one at the edge of the support or at infinity.
         NotPositiveDefinite: the log joint is flat, or curves upwards, at the point found.
 

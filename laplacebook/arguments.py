@@ -64,7 +64,7 @@ def not_finite(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     """
     found = []
     for name, leaf in _named(model, args, kwargs):
-        if isinstance(leaf, float | np.ndarray | np.generic | jax.Array) and _is_inexact(leaf):
+        if (is_data(leaf) or isinstance(leaf, float)) and _is_inexact(leaf):
             bad = {"NaN": np.isnan(leaf), "infinite": np.isinf(leaf)}
             counted = [f"{np.sum(where)} {kind}" for kind, where in bad.items() if np.any(where)]
             if counted:

@@ -192,8 +192,8 @@ class ModelDensity:
         """Log likelihood, log prior and latent values at u."""
         trace, log_probs = self.trace(u)
         latent, (_, names) = [site.name for site in self.sites], self._structure
-        # NumPyro records a log Jacobian as an observed site of its own, which the model has not.
         _refuse_complex(log_probs)
+        # NumPyro records a log Jacobian as an observed site of its own, which the model has not.
         observed = [n for n in log_probs if trace[n]["is_observed"] and n in names]
         prior = [log_probs[n] for n in log_probs if n not in observed]
         zero = jnp.zeros((), u.dtype)
@@ -273,7 +273,7 @@ def _refuse_complex(log_probs: Mapping[str, Array]) -> None:
 
 def _refuse_outside(site: dict, coordinates: Array) -> None:
     """A start outside the support of its site has no coordinates, or the wrong ones."""
-    inside = jnp.all(satisfies(site["fn"].support, site["value"]) & jnp.isfinite(coordinates).all())
+    inside = jnp.all(satisfies(site["fn"].support, site["value"])) & jnp.isfinite(coordinates).all()
     if not isinstance(inside, jax.core.Tracer) and not inside:
         raise ValueError(
             f"start['{site['name']}'] = {site['value']} is outside, or on the edge of, "

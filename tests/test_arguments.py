@@ -109,7 +109,7 @@ def test_the_argument_that_is_not_finite_is_named():
         "argument 'more[1][0]' has 1 infinite",
         "argument 'columns['age']' has 3 NaN and 9 infinite, first at [0, 0]",
     ]
-    assert not_finite(model, (np.arange(3), "text", None, True), {}) == []
+    assert not_finite(model, (np.arange(3), "text", np.array(["a"]), True), {}) == []
     assert not_finite(max, (np.nan,), {})[0].endswith("has 1 NaN")
 
 

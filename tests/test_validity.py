@@ -31,7 +31,7 @@ def linear_probability(x):
 
 def gamma_function(df):
     x = numpyro.sample("x", dist.Normal(0, 1))
-    numpyro.sample("y", dist.StudentT(df, x, 1.0, **UNCHECKED).expand([2]).to_event(1), obs=Y)
+    numpyro.sample("y", dist.StudentT(df, x, 1.0, **UNCHECKED).expand((2,)).to_event(1), obs=Y)
 
 
 def unnormalised(p):
@@ -86,12 +86,12 @@ def test_a_mask_hides_invalid_parameters_of_what_it_hides():
     seen, hidden = jnp.array([False, True, False]), jnp.array([True, False, True])
     assert invalid(BAD.mask(seen)) == ["scale"]
     assert invalid(BAD.mask(hidden)) == []
-    rows = BAD.to_event(1).expand([2]).mask(jnp.array([False, False]))
+    rows = BAD.to_event(1).expand((2,)).mask(jnp.array([False, False]))
     assert invalid(rows) == []
-    assert invalid(BAD.to_event(1).expand([2]).mask(jnp.array([False, True]))) == ["scale"]
+    assert invalid(BAD.to_event(1).expand((2,)).mask(jnp.array([False, True]))) == ["scale"]
     parts = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), BAD, **UNCHECKED)
-    assert invalid(parts.expand([2]).mask(jnp.array([False, False]))) == []
-    assert invalid(parts.expand([2])) == ["scale"]
+    assert invalid(parts.expand((2,)).mask(jnp.array([False, False]))) == []
+    assert invalid(parts.expand((2,))) == ["scale"]
     assert invalid(BAD.mask(False)) == []
 
 
