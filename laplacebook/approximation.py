@@ -51,7 +51,8 @@ def laplace(
         args: its positional arguments.
         space: ``"unconstrained"``: Gaussian in the coordinates that NumPyro and Stan sample in;
             ``"constrained"``: Gaussian in the parameters as the model writes them.
-        start: values of all latent sites from which the search for the mode begins.
+        start: values of all latent sites from which the search for the mode begins; by default the
+            prior means.
         throw: raise if there is no mode. Under ``jit``, ``vmap`` and ``grad`` nothing can be
             raised: then, as with ``throw=False``, the certificate says so and all numbers are NaN.
         kwargs: the model's keyword arguments.
@@ -61,7 +62,9 @@ def laplace(
 
     Raises:
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
-        NonFinite: the log joint is not finite where the search begins.
+        NonFinite: the log joint is not finite where the search begins, a distribution's parameters
+            are not valid at the mode, or data lie outside the support of their distribution.
+        ValueError: ``start`` does not fit the latent sites.
         NotConverged: the search found no mode, or one at the edge of the support or at infinity.
         NotPositiveDefinite: the log joint is flat, or curves upwards, at the point found.
 
@@ -97,7 +100,8 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
     interior = jnp.all(found.beside.room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))
-    certificate = replace(found.certificate, converged=found.certificate.converged & interior)
+    sound = found.certificate.converged & interior & density.valid(found.point)
+    certificate = replace(found.certificate, converged=sound)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
     terms = jax.tree.map(lambda x: x * loud, found.beside)

@@ -4,25 +4,28 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 """
 
 import functools
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpyro import handlers
-from numpyro.distributions import constraints
+from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
-from numpyro.infer.util import _unconstrain_reparam, compute_log_probs, unconstrain_fn
+from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
+from laplacebook.arguments import join, not_arrays, not_finite, split
 from laplacebook.errors import UnsupportedModel
-from laplacebook.program import Fixed, is_data
+from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
+from laplacebook.start import prior_centre
+from laplacebook.validity import innermost, parameters, satisfies, supports_data
 
-__all__ = ["ModelDensity", "Terms", "supports_data"]
+__all__ = ["ModelDensity", "Terms"]
 
 
 class Terms(NamedTuple):
@@ -56,6 +59,7 @@ class ModelDensity:
 
     Raises:
         ValueError: ``space`` is neither.
+        UnsupportedModel: the data do not fit into the precision that JAX works in.
     """
 
     def __init__(
@@ -72,11 +76,8 @@ class ModelDensity:
                 "laplace was called within NumPyro handlers, which the fit would not see again.",
                 remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
             )
-        leaves, structure = jax.tree.flatten((_in_order(args), _in_order(kwargs or {})))
-        # A copy: the result goes on describing the data of the fit.
-        self._data = [jnp.array(leaf) if is_data(leaf) else None for leaf in leaves]
-        fixed = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
-        self._program = (Fixed(model), structure, fixed, space)
+        self._data, rest = split(model, args, kwargs or {})
+        self._program = (Fixed(model), rest, space)
 
     def tree_flatten(self) -> tuple[tuple[list], tuple]:
         """The data, and the program that they go into."""
@@ -98,19 +99,18 @@ class ModelDensity:
     @property
     def space(self) -> str:
         """The space of u, ``"unconstrained"`` or ``"constrained"``."""
-        return self._program[3]
+        return self._program[2]
 
     @property
     def arguments(self) -> tuple[tuple, dict]:
         """The model's positional and keyword arguments."""
-        _, structure, fixed, _ = self._program
-        leaves = [d if f is None else f.value for d, f in zip(self._data, fixed, strict=True)]
-        return jax.tree.unflatten(structure, leaves)
+        return join(self._data, self._program[1])
 
     @functools.cached_property
     def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
         """The latent sites, and the names of all sites that the model itself has."""
-        return find_sites(self.model, *self.arguments, self.space)
+        with self._arguments_blamed():
+            return find_sites(self.model, *self.arguments, self.space)
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -120,6 +120,11 @@ class ModelDensity:
             UnsupportedModel: the model has no density on R^D.
         """
         return self._structure[0]
+
+    @property
+    def improper(self) -> tuple[str, ...]:
+        """The latent sites with a flat prior: the evidence is known up to a constant only."""
+        return tuple(site.name for site in self.sites if site.improper)
 
     @property
     def dimension(self) -> int:
@@ -154,41 +159,50 @@ class ModelDensity:
         )
 
     def start(self, values: Mapping[str, Any] | None = None) -> Float[Array, " D"]:
-        """Where the search begins: ``values`` of the latent sites, by default the image of u = 0."""
-        unconstrained = self.space == "unconstrained"
+        """Where the search begins: at ``values`` of the latent sites, or in the middle of the prior.
+
+        Raises:
+            ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
+        """
+        sites = self.sites
         if values is None:
-            if unconstrained:
-                return jnp.zeros(self.dimension, float)
-            origin = ModelDensity(self.model, *self.arguments)
-            return self.ravel(origin.terms(origin.start()).values)
+            model = handlers.substitute(self.model, substitute_fn=prior_centre)
+        else:
+            values = self._checked(values)
+            model = handlers.substitute(self.model, data=values)
+        trace = self._run(model)
+        points = {site.name: trace[site.name]["value"] for site in sites}
+        if self.space == "unconstrained":
+            points = {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in points.items()}
+        for name in values or ():
+            _refuse_outside(trace[name], points[name])
+        return jax.lax.stop_gradient(self.ravel(points))
+
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, Array]:
         shapes = {site.name: site.value_shape for site in self.sites}
         if set(values) != set(shapes):
             raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
-        values = {name: jnp.asarray(value, float) for name, value in values.items()}
-        for name, value in values.items():
+        arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
+        for name, value in arrays.items():
             if value.shape != shapes[name]:
                 raise ValueError(f"start['{name}'] has shape {value.shape}, not {shapes[name]}")
-        if unconstrained:
-            with validation_enabled(False):
-                values = unconstrain_fn(self.model, *self.arguments, values)
-        return self.ravel(values)
+        return arrays
 
     def terms(self, u: Float[Array, " D"]) -> Terms:
         """Log likelihood, log prior and latent values at u."""
         trace, log_probs = self.trace(u)
         latent, (_, names) = [site.name for site in self.sites], self._structure
+        _refuse_complex(log_probs)
         # NumPyro records a log Jacobian as an observed site of its own, which the model has not.
         observed = [n for n in log_probs if trace[n]["is_observed"] and n in names]
         prior = [log_probs[n] for n in log_probs if n not in observed]
         zero = jnp.zeros((), u.dtype)
-        log_likelihood = sum((log_probs[n] for n in observed), start=zero)
-        valid = jnp.all(jnp.stack([supports_data(trace[n]) for n in observed] + [jnp.array(True)]))
         room = jnp.full(u.shape, jnp.inf)
         if self.space == "constrained":
             room = jnp.concatenate([_room(trace[n], u.dtype) for n in latent])
             prior.append(jnp.where(jnp.all(room >= 0), 0, -jnp.inf))
         return Terms(
-            jnp.where(valid, log_likelihood, jnp.nan),
+            sum((log_probs[n] for n in observed), start=zero),
             sum(prior, start=zero),
             {n: trace[n]["value"] for n in latent},
             room,
@@ -199,41 +213,76 @@ class ModelDensity:
         terms = self.terms(u)
         return -(terms.log_likelihood + terms.log_prior), terms
 
+    def valid(self, u: Float[Array, " D"]) -> Bool[Array, ""]:
+        """Whether at u all parameters of all distributions are valid, and support their data."""
+        sites = [s for s in self._run(self._at(u)).values() if s["type"] == "sample"]
+        checks = [p.valid for site in sites for p in parameters(site["fn"])]
+        checks += [supports_data(site) for site in sites if site["is_observed"]]
+        return jnp.array([jnp.all(check) for check in checks]).all()
+
     def trace(self, u: Float[Array, " D"]) -> tuple[dict, dict[str, Array]]:
         """The model run with its latent sites at u: the trace, and the log density of each site."""
+        args, kwargs = self.arguments
+        with validation_enabled(False), self._arguments_blamed():
+            log_probs, trace = compute_log_probs(self._at(u), args, kwargs, {})
+        return trace, log_probs
+
+    def not_finite(self) -> list[str]:
+        """Which arguments have a NaN or an infinity, in words."""
+        return not_finite(self.model, *self.arguments)
+
+    @contextmanager
+    def _arguments_blamed(self) -> Iterator[None]:
+        """A TypeError of the model, as an error that names the arguments that are no arrays."""
+        try:
+            yield
+        except TypeError as error:
+            causes = not_arrays(self.model, *self.arguments)
+            if not causes:
+                raise
+            raise UnsupportedModel(
+                f"The model cannot compute with its arguments: {error}",
+                causes=causes,
+                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
+            ) from error
+
+    def _at(self, u: Float[Array, " D"]) -> Callable:
+        """The model with its latent sites at u."""
         latent = self.unravel(u)
-        if self.space == "unconstrained":
-            at = functools.partial(_unconstrain_reparam, latent)
-            model = handlers.substitute(self.model, substitute_fn=at)
-        else:
-            model = handlers.substitute(self.model, data=latent)
+        if self.space == "constrained":
+            return handlers.substitute(self.model, data=latent)
+        at = functools.partial(_unconstrain_reparam, latent)
+        return handlers.substitute(self.model, substitute_fn=at)
+
+    def _run(self, model: Callable) -> dict:
         args, kwargs = self.arguments
         # What lies outside a support has density zero here; NumPyro would warn.
         with validation_enabled(False):
-            log_probs, trace = compute_log_probs(model, args, kwargs, {})
-        return trace, log_probs
+            return handlers.trace(model).get_trace(*args, **kwargs)
 
 
-def supports_data(site: dict) -> Array:
-    """Whether the data of an observed site lie in the support of its distribution."""
-    inside, mask = site["fn"].support(site["value"]), getattr(site["fn"], "_mask", True)
-    return jnp.all(inside | ~jnp.asarray(mask))
+def _refuse_complex(log_probs: Mapping[str, Array]) -> None:
+    for name, log_prob in log_probs.items():
+        if jnp.iscomplexobj(log_prob):
+            raise UnsupportedModel(
+                f"The log density of site '{name}' is a complex number.",
+                causes=["complex data: NumPyro's distributions are of real numbers"],
+                remedy="observe the real and the imaginary part as two sites.",
+            )
+
+
+def _refuse_outside(site: dict, coordinates: Array) -> None:
+    """A start outside the support of its site has no coordinates, or the wrong ones."""
+    inside = jnp.all(satisfies(site["fn"].support, site["value"])) & jnp.isfinite(coordinates).all()
+    if not isinstance(inside, jax.core.Tracer) and not inside:
+        raise ValueError(
+            f"start['{site['name']}'] = {site['value']} is outside, or on the edge of, "
+            f"the support of '{site['name']}', {site['fn'].support}."
+        )
 
 
 def _room(site: dict, dtype: Any) -> Float[Array, " size"]:
     """How far each element of a latent site is from the nearest end of its interval."""
-    base = site["fn"].support
-    while isinstance(base, constraints.independent):
-        base = base.base_constraint
-    value = site["value"]
+    base, value = innermost(site["fn"].support), site["value"]
     lower, upper = getattr(base, "lower_bound", -jnp.inf), getattr(base, "upper_bound", jnp.inf)
     return jnp.ravel(jnp.minimum(value - lower, upper - value)).astype(dtype)
-
-
-def _in_order(tree: Any) -> Any:
-    """The same arguments with dicts that keep their order, in which JAX would sort the keys."""
-    if type(tree) is dict:
-        return OrderedDict((key, _in_order(value)) for key, value in tree.items())
-    if type(tree) in (list, tuple):
-        return type(tree)(_in_order(value) for value in tree)
-    return tree

@@ -42,7 +42,7 @@ class UnsupportedModel(LaplaceError):
 
 
 class NonFinite(LaplaceError):
-    """The log joint is NaN or infinite where the search for the mode begins."""
+    """The log joint is NaN or infinite where the search stands, or is that of no distribution."""
 
 
 class NotConverged(LaplaceError):

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.blame import not_finite, print_point
 from laplacebook.curvature import value_gradient_hessian
-from laplacebook.density import ModelDensity, supports_data
-from laplacebook.errors import LaplaceError, NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.density import ModelDensity
+from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite
 from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
@@ -39,12 +40,14 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
         certificate: what is known of that point.
 
     Returns:
-        The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
+        The error to raise: NotConverged or NotPositiveDefinite.
     """
     value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
-    if not all(np.all(np.isfinite(x)) for x in (value, gradient, hessian)):
-        first = certificate.iterations <= 1
-        return _non_finite(density, u) if first else _unbounded(density, u, value)
+    finite = all(np.all(np.isfinite(x)) for x in (value, gradient, hessian))
+    if not (finite or certificate.iterations <= 1) and np.isfinite(value):
+        return _unbounded(density, u, value)
+    if not (finite and density.valid(u)):
+        return not_finite(density, u)
     edge = _sites_at_edge(density, u, hessian)
     if edge:
         return _boundary(edge)
@@ -55,44 +58,6 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
         return _kink(density, u, kinks)
     level = certificate.newton_decrement <= COARSEST
     return _level(density, u) if level else _not_converged(density, u, certificate)
-
-
-def _non_finite(density: ModelDensity, u: Array) -> NonFinite:
-    trace, log_probs = density.trace(u)
-    outside = [n for n in log_probs if trace[n]["is_observed"] and not supports_data(trace[n])]
-    not_finite = [n for n in log_probs if not np.isfinite(log_probs[n])]
-    bad = next(iter(not_finite + outside), None)
-    point = f"at the point where the search stood, {_at(density, u)}"
-    if bad is None:
-        return NonFinite(
-            f"The log joint is finite {point}, but a derivative of it is not.",
-            causes=["sqrt, abs, log or a norm at zero", "an overflow within the model"],
-            remedy="pass start= with values of the latent sites away from that point.",
-        )
-    value = trace[bad]["value"]
-    if trace[bad]["is_observed"] and not np.all(np.isfinite(value)):
-        return NonFinite(
-            f"The data of site '{bad}' are NaN or infinite in {int(np.sum(~np.isfinite(value)))} place(s).",
-            causes=["missing values coded as NaN", "a division by zero before the data came here"],
-            remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
-        )
-    if bad in outside:
-        return NonFinite(
-            f"The data of site '{bad}' lie outside the support of its likelihood, "
-            f"{type(trace[bad]['fn']).__name__}: {trace[bad]['fn'].support}.",
-            causes=["classes coded 1, 2 or -1, 1 where 0, 1 is meant", "a count with a fraction"],
-            remedy="code the data as the likelihood expects, or choose another likelihood.",
-        )
-    part = "likelihood" if trace[bad]["is_observed"] else "prior or the transform of its support"
-    return NonFinite(
-        f"The log density of site '{bad}' is {float(log_probs[bad])} {point}.",
-        causes=[
-            f"the {part} is not defined there (a negative scale, a probability above one)",
-            "data outside the support of the likelihood",
-            "NaN or infinity among the model's arguments",
-        ],
-        remedy="check the model and its data there, or pass start= with values of the latent sites.",
-    )
 
 
 def _sites_at_edge(density: ModelDensity, u: Array, hessian: Array) -> list[str]:
@@ -137,7 +102,7 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
 
 def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
     return NotConverged(
-        f"The search ran away: the log joint was {-float(value):.4g} and rising at {_at(density, u)}, "
+        f"The search ran away: the log joint was {-float(value):.4g} and rising at {print_point(density, u)}, "
         "where numbers overflow.",
         causes=_UNBOUNDED,
         remedy=_PROPER,
@@ -164,7 +129,7 @@ def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, f
 def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> NotConverged:
     listed = ", ".join(f"{name} (by {jump:.3g})" for name, jump in kinks[:4])
     return NotConverged(
-        f"The slope of the log joint jumps at {_at(density, u)}, across {listed}: a kink has no "
+        f"The slope of the log joint jumps at {print_point(density, u)}, across {listed}: a kink has no "
         "curvature, so there is no Gaussian around it.",
         causes=[
             "a Laplace prior (dist.Laplace) whose mode is at its centre",
@@ -176,7 +141,7 @@ def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> No
 
 def _level(density: ModelDensity, u: Array) -> NotConverged:
     return NotConverged(
-        f"The log joint levels off at {_at(density, u)}, but not like a parabola: its curvature there "
+        f"The log joint levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
         "changes within a small fraction of the width that it tells.",
         causes=[
             "a mode at infinity: separable classes, or a parameter that the data push without end",
@@ -190,7 +155,7 @@ def _level(density: ModelDensity, u: Array) -> NotConverged:
 def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) -> NotConverged:
     return NotConverged(
         f"No mode after {int(certificate.iterations)} of at most {MAX_ITERATIONS} iterations: the search stood at "
-        f"{_at(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
+        f"{print_point(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
         f"from the nearest stationary point by its curvature ({u.dtype}).",
         causes=[
             "the log joint has no maximum: an improper posterior, or a mode at infinity",
@@ -204,9 +169,3 @@ def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) ->
 
 def _in_single_precision(x: Array) -> str:
     return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
-
-
-def _at(density: ModelDensity, u: Array) -> str:
-    shown = [f"{n} = {float(x):.4g}" for n, x in zip(density.coordinate_names(), u, strict=True)]
-    where = "" if density.space == "constrained" else " (unconstrained)"
-    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + where

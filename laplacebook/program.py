@@ -15,6 +15,7 @@ import re
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Hashable
 from typing import Any
 
@@ -155,7 +156,7 @@ class _Eye:
         if isinstance(value, type):
             content = {k: v for k, v in vars(value).items() if k not in _NOT_CONTENT}
             return [_Same(value), content, value.__bases__]
-        attributes = getattr(value, "__dict__", None)
+        attributes = _attributes(value)
         if isinstance(value, list | tuple):
             return [kind, attributes, *value]
         if isinstance(value, set | frozenset):
@@ -163,6 +164,14 @@ class _Eye:
         if isinstance(value, dict):
             return [kind, attributes, *value, *value.values()]
         return None if attributes is None else ["instance", kind, attributes]
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Attributes of an instance, but for weak references: caches, as of a transform's inverse."""
+    attributes = getattr(value, "__dict__", None)
+    if attributes is None:
+        return None
+    return {k: v for k, v in attributes.items() if not isinstance(v, weakref.ReferenceType)}
 
 
 def _is_library(value: Any) -> bool:

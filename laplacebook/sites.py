@@ -1,6 +1,7 @@
 """The latent sites of a NumPyro model as coordinates of R^D, or why the model has none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -10,22 +11,34 @@ import numpy as np
 import numpyro
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    ImproperUniform,
+    Independent,
+    MaskedDistribution,
+    biject_to,
+)
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.initialization import init_to_feasible
 
 from laplacebook.errors import UnsupportedModel
+from laplacebook.validity import innermost
 
 __all__ = ["Site", "find_sites"]
 
 
 @dataclass(frozen=True)
 class Site:
-    """A latent site: its name, its shape as coordinates of R^D, and that of its value."""
+    """A latent site: its name, its shape as coordinates of R^D, that of its value, and its prior.
+
+    ``improper``: the prior is flat, ``numpyro.distributions.ImproperUniform``.
+    """
 
     name: str
     shape: tuple[int, ...]
     value_shape: tuple[int, ...]
+    improper: bool = False
 
     @property
     def size(self) -> int:
@@ -58,29 +71,93 @@ def find_sites(
     names: set[str] = set()
 
     def run_model() -> None:
-        seeded = handlers.seed(_no_randomness(model), jax.random.key(0))
+        seeded = handlers.seed(_Watch(model), jax.random.key(0))
         started = handlers.substitute(seeded, substitute_fn=_feasible)
         with validation_enabled(False):
             trace = handlers.trace(started).get_trace(*args, **kwargs)
         latent.extend(_latent_sites(trace, space))
         names.update(trace)
 
-    jax.eval_shape(run_model)
+    try:
+        jax.eval_shape(run_model)
+    except _NOT_CONCRETE as error:
+        raise _needs_values(error) from error
     return tuple(latent), frozenset(names)
 
 
-def _feasible(site: dict) -> Array | None:
-    return init_to_feasible(site) if site["type"] == "sample" else None
+_NOT_CONCRETE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
-class _no_randomness(numpyro.primitives.Messenger):
+def _needs_values(error: Exception) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The model asks for the numbers in an array, which JAX does not have while it compiles the "
+        f"model ({type(error).__name__}).",
+        causes=[
+            "a Python branch or loop on data or on a latent site (if y.sum() > 0:)",
+            "an index or a size taken from an array (y[y > 0], jnp.arange(n) with an array n)",
+            "float(), int() or a NumPy function of an array",
+        ],
+        remedy="use jnp.where or jax.lax.cond; or pass what the branch depends on as a Python value, "
+        "laplace(functools.partial(model, positive=True), ...), since arrays are data.",
+    )
+
+
+def _feasible(message: dict) -> Array | None:
+    if message["type"] != "sample" or message["is_observed"]:
+        return None
+    with _refused(message):
+        return init_to_feasible(message)
+
+
+@contextmanager
+def _refused(site: dict) -> Iterator[None]:
+    """The errors of a support that NumPyro has no bijection for (spheres, say), as ours."""
+    try:
+        yield
+    except (NotImplementedError, ValueError) as error:
+        raise UnsupportedModel(
+            f"NumPyro has no bijection from R^D to the support of '{site['name']}', "
+            f"{site['fn'].support}. {error}",
+            remedy="write the site as a transform of sites that have one (numpyro.infer.reparam).",
+        ) from error
+
+
+class _Watch(numpyro.primitives.Messenger):
+    """Refuses, between the model and all other handlers, what would not show in the trace."""
+
     def process_message(self, message: dict) -> None:
         if message["type"] == "prng_key":
             raise UnsupportedModel(
                 "The model draws random numbers of its own (numpyro.prng_key), so it has no one log joint.",
-                causes=["dropout or another stochastic layer", "data simulated within the model"],
+                causes=[
+                    "dropout or another stochastic layer",
+                    "data simulated within the model",
+                    "a latent site that numpyro.handlers.block hides",
+                ],
                 remedy="switch the randomness off, or make each random number a latent site (numpyro.sample).",
             )
+        if message["type"] in ("param", "mutable") and message["value"] is None:
+            raise UnsupportedModel(
+                f"'{message['name']}' is a numpyro.{message['type']}: it has no prior.",
+                remedy="make it a latent site (numpyro.sample), or give its value with "
+                "numpyro.handlers.substitute.",
+            )
+        if _is_substituted(message):
+            raise UnsupportedModel(
+                f"The latent site '{message['name']}' was given a value and yet is not observed.",
+                causes=["numpyro.handlers.substitute or replay around the model"],
+                remedy="use numpyro.handlers.condition to fix it, or start= to begin the search there.",
+            )
+
+
+def _is_substituted(message: dict) -> bool:
+    latent = message["type"] == "sample" and not message["is_observed"]
+    return latent and message["value"] is not None and not message.get("_control_flow_done")
 
 
 def _latent_sites(trace: dict, space: str) -> list[Site]:
@@ -95,11 +172,6 @@ def _latent_sites(trace: dict, space: str) -> list[Site]:
                 causes=["subsample_size= was meant for stochastic variational inference"],
                 remedy="leave subsample_size out: the Laplace approximation needs all data at once.",
             )
-        if site["type"] in ("param", "mutable"):
-            raise UnsupportedModel(
-                f"'{site['name']}' is a numpyro.{site['type']}: it has no prior.",
-                remedy="make it a latent site (numpyro.sample), or write its value into the model.",
-            )
     latent = [s for s in trace.values() if s["type"] == "sample" and not s["is_observed"]]
     if not latent:
         raise UnsupportedModel(
@@ -108,9 +180,20 @@ def _latent_sites(trace: dict, space: str) -> list[Site]:
             remedy="leave out obs= for the quantities to be inferred.",
         )
     return [
-        Site(site["name"], _coordinates_shape(site, space), jnp.shape(site["value"]))
+        Site(
+            site["name"],
+            _coordinates_shape(site, space),
+            jnp.shape(site["value"]),
+            _is_improper(site["fn"]),
+        )
         for site in latent
     ]
+
+
+def _is_improper(fn: Distribution) -> bool:
+    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
+        fn = fn.base_dist
+    return type(fn) is ImproperUniform
 
 
 def _coordinates_shape(site: dict, space: str) -> tuple[int, ...]:
@@ -120,25 +203,17 @@ def _coordinates_shape(site: dict, space: str) -> tuple[int, ...]:
             f"The latent site '{name}' is discrete ({type(site['fn']).__name__}): it has no curvature.",
             causes=[
                 "a mixture's labels, a change point or a count was left as a latent site",
-                "obs= was forgotten",
+                "it is data: obs= was forgotten, or what was passed to it is None",
             ],
             remedy="sum it out (numpyro.distributions.MixtureSameFamily does so for mixtures), or observe it.",
         )
     shape = jnp.shape(site["value"])
     if space == "constrained":
-        base = support
-        while isinstance(base, constraints.independent):
-            base = base.base_constraint
-        if base.event_dim:
+        if innermost(support).event_dim:
             raise UnsupportedModel(
                 f"The support of '{name}', {support}, is not a product of intervals, so its coordinates are not free.",
                 remedy='use space="unconstrained".',
             )
         return shape
-    try:
+    with _refused(site):
         return tuple(biject_to(support).inverse_shape(shape))
-    except NotImplementedError as error:
-        raise UnsupportedModel(
-            f"NumPyro has no bijection from R^D to the support of '{name}', {support}.",
-            remedy="write the site as a transform of sites that have one.",
-        ) from error

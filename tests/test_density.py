@@ -11,6 +11,7 @@ from numpyro.infer import Predictive
 from scipy import stats
 
 import laplacebook as lb
+from laplacebook.density import ModelDensity
 from tests.models import coin
 
 
@@ -107,6 +108,111 @@ def test_a_batch_is_right_or_refused():
             refused()
     with pytest.raises(ValueError, match="within jax.vmap"):
         batch.log_density(batch.mode_vector[0])
+
+
+def gaussian(y, scale=1.0):
+    m = numpyro.sample("m", dist.Normal(0, scale))
+    numpyro.sample("y", dist.Normal(m, 1).expand([3]).to_event(1), obs=y)
+
+
+def branches(y):
+    gaussian(y if y.sum() > 0 else -y)
+
+
+def selects(y):
+    gaussian(y[y > -5])
+
+
+def counts_up(n):
+    gaussian(Y[: int(n)])
+
+
+def uses_numpy(y):
+    gaussian(np.sort(y))
+
+
+def direction(y):
+    numpyro.sample("x", dist.ProjectedNormal(jnp.ones(2)))
+    gaussian(y)
+
+
+def counted(y=None):
+    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+    numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+def has_parameter(y):
+    gaussian(y, numpyro.param("scale", 1.0))
+
+
+def hierarchical(y):
+    gaussian(y, numpyro.sample("s", dist.LogNormal(0, 0.1)))
+
+
+#: a model, its arguments, what the message says
+REFUSED = [
+    (branches, (Y,), "jnp.where or jax.lax.cond"),
+    (selects, (Y,), "an index or a size taken from an array"),
+    (counts_up, (np.array(3.0),), "float(), int() or a NumPy function"),
+    (uses_numpy, (Y,), "asks for the numbers in an array"),
+    (direction, (Y,), "'x', Sphere(). Continuous inference cannot handle spherical"),
+    (counted, (None,), "what was passed to it is None"),
+    (handlers.block(hierarchical, hide=["s"]), (Y,), "numpyro.handlers.block hides"),
+    (handlers.substitute(hierarchical, data={"s": 1.0}), (Y,), "numpyro.handlers.condition"),
+    (has_parameter, (Y,), "'scale' is a numpyro.param"),
+]
+
+
+@pytest.mark.parametrize(("model", "args", "message"), REFUSED)
+def test_a_model_without_one_log_joint_is_refused(model, args, message):
+    with pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(model, *args)
+    assert message in " ".join(str(caught.value).split())
+
+
+def test_a_parameter_with_a_value_is_a_constant():
+    fixed = lb.laplace(handlers.substitute(has_parameter, data={"scale": 2.0}), Y)
+    assert fixed.log_evidence == pytest.approx(float(lb.laplace(gaussian, Y, 2.0).log_evidence))
+
+
+def flat_priors(y):
+    flat = dist.ImproperUniform(dist.constraints.real, (), ())
+    a = numpyro.sample("a", flat)
+    with numpyro.plate("N", 3), handlers.mask(mask=True):
+        b = numpyro.sample("b", flat)
+    c = numpyro.sample("c", flat.expand([2]).to_event(1))
+    d = numpyro.sample("d", Uninformed(dist.constraints.real, (), ()))
+    e = numpyro.sample("e", dist.Normal(0, 1))
+    numpyro.factor("bowl", -(a**2 + jnp.sum(b**2) + jnp.sum(c**2) + d**2 + e**2))
+
+
+class Uninformed(dist.ImproperUniform):
+    """A density of its own, as a subclass may have."""
+
+
+def test_flat_priors_are_known():
+    assert ModelDensity(flat_priors, (Y,)).improper == ("a", "b", "c")
+    assert ModelDensity(coin, (Y,)).improper == ()
+
+
+def test_a_distribution_that_caches_within_itself_is_still_the_same():
+    prior = dist.ZeroSumNormal(1.0, (3,))  # its transform remembers its inverse, weakly
+
+    def model():
+        numpyro.sample("x", prior)
+
+    approx = lb.laplace(model)
+    assert approx.sample(jax.random.key(0))["x"].sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_number_observed_beside_a_traced_bound():
+    def trials(n):
+        p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+        numpyro.sample("y", dist.Binomial(n, p), obs=3)
+
+    assert lb.laplace(trials, np.array(7)).mode["p"] == pytest.approx(5 / 11, rel=1e-8)
+    with pytest.raises(lb.NonFinite, match="outside the support"):
+        lb.laplace(trials, np.array(2))
 
 
 def several(y):

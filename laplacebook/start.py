@@ -1,0 +1,59 @@
+"""Where a search begins if nobody says where: in the middle of the prior."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    Independent,
+    MaskedDistribution,
+    TransformedDistribution,
+    biject_to,
+)
+
+__all__ = ["prior_centre"]
+
+
+def prior_centre(message: dict) -> Array | None:
+    """The value of a latent site from which to begin; for ``handlers.substitute``.
+
+    Site by site the prior mean, where its image u under the inverse bijection is finite, and the
+    image of u = 0 where it is not or no mean is known.
+
+    Args:
+        message: NumPyro's message about a site.
+
+    Returns:
+        The value, or None if the site is not latent.
+    """
+    if message["type"] != "sample" or message["is_observed"]:
+        return None
+    fn = message["fn"]
+    shape = (*message["kwargs"].get("sample_shape", ()), *fn.shape())
+    bijection, mean = biject_to(fn.support), _mean(fn)
+    if mean is None:
+        return bijection(jnp.zeros(bijection.inverse_shape(shape)))
+    u = bijection.inv(jnp.broadcast_to(mean, shape).astype(float))
+    return bijection(jnp.where(jnp.isfinite(u), u, 0))
+
+
+def _mean(fn: Distribution) -> Any:
+    """The mean; of a transformed distribution the image of the mean, which no long tail carries off.
+
+    A wrapper (Independent, Expanded, Masked) has the mean of what it wraps, of a smaller shape.
+    """
+    if isinstance(fn, TransformedDistribution):
+        mean = _mean(fn.base_dist)
+        if mean is None:
+            return None
+        mean = jnp.broadcast_to(mean, fn.base_dist.shape())
+        return functools.reduce(lambda x, transform: transform(x), fn.transforms, mean)
+    if isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
+        return _mean(fn.base_dist)
+    try:
+        return fn.mean
+    except (NotImplementedError, ValueError):
+        return None

@@ -1,0 +1,124 @@
+"""Where a search begins: at the prior mean, or where the reader says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.contrib.control_flow import scan
+
+import laplacebook as lb
+from laplacebook.density import ModelDensity
+
+
+def one(prior):
+    def model():
+        numpyro.sample("x", prior)
+
+    return model
+
+
+TAILED = dist.LogNormal(0.0, 50.0)
+FLAT = dist.ImproperUniform(dist.constraints.positive, (), (2,))
+#: a prior, and the value that the search begins at
+CENTRES = [
+    (dist.Normal(170, 30), 170.0),
+    (dist.Beta(1.0, 3.0), 0.25),
+    (dist.Uniform(2.0, 8.0), 5.0),
+    (dist.HalfNormal(1.0), np.sqrt(2 / np.pi)),
+    (dist.Gamma(3.0, jnp.array([1.0, 2.0])), [3.0, 1.5]),
+    (dist.Normal(jnp.array([3.0, 4.0]), 1).expand([3, 2]).to_event(2), [[3.0, 4.0]] * 3),
+    (dist.Normal(5, 1).mask(False), 5.0),
+    (dist.Dirichlet(jnp.array([1.0, 2.0, 5.0])), [0.125, 0.25, 0.625]),
+    (dist.MultivariateNormal(jnp.arange(2.0), jnp.eye(2)), [0.0, 1.0]),
+    (TAILED, 1.0),  # the image of the mean, not the mean: exp(1250)
+    (dist.Cauchy(7.0, 1.0), 0.0),
+    (dist.HalfCauchy(7.0), 1.0),
+    (FLAT, [1.0, 1.0]),
+    (dist.LKJCholesky(2, 3.0), np.eye(2)),
+    (dist.VonMises(jnp.pi, 1.0), 0.0),  # its mean has no coordinate
+]
+
+
+@pytest.mark.parametrize(("prior", "centre"), CENTRES, ids=lambda p: type(p).__name__)
+def test_the_middle_of_the_prior(prior, centre):
+    density = ModelDensity(one(prior))
+    values = density.terms(density.start()).values
+    np.testing.assert_allclose(values["x"], centre, rtol=1e-9, atol=1e-12)
+
+
+def test_priors_see_the_values_before_them_in_either_space():
+    def model():
+        mean = numpyro.sample("mean", dist.Normal(100.0, 10.0))
+        numpyro.sample("x", dist.Gamma(mean, 2.0))
+
+    for space in ("unconstrained", "constrained"):
+        density = ModelDensity(model, space=space)
+        values = density.terms(density.start()).values
+        assert (values["mean"], values["x"]) == (100, pytest.approx(50, rel=1e-12))
+
+
+def test_within_scan():
+    def model():
+        scan(lambda x, _: (numpyro.sample("x", dist.Gamma(2 * x, 1.0)), None), 3.0, None, length=3)
+
+    density = ModelDensity(model)
+    np.testing.assert_allclose(jnp.exp(density.start()), [6, 12, 24], rtol=1e-12)
+
+
+def heights(y, mean=100.0):
+    mu = numpyro.sample("mu", dist.Normal(mean, 10))
+    numpyro.sample("y", dist.Normal(jnp.log(mu), 0.1).expand([3]).to_event(1), obs=y)
+
+
+def test_a_model_that_is_not_defined_at_zero_needs_no_start():
+    approx = lb.laplace(heights, np.array([4.6, 4.7, 4.5]))
+    assert approx.mode["mu"] == pytest.approx(99, abs=2)
+    assert approx.certificate.iterations < 8
+
+
+def test_units_do_not_matter():
+    def model(y, unit):
+        mu = numpyro.sample("mu", dist.Normal(0, unit))
+        sd = numpyro.sample("sd", dist.HalfNormal(unit))
+        numpyro.sample("y", dist.Normal(mu, sd).expand([20]).to_event(1), obs=y)
+
+    y = np.random.default_rng(0).normal(1, 0.5, size=20)
+    iterations = {int(lb.laplace(model, y * c, c).certificate.iterations) for c in (1e-5, 1.0, 1e5)}
+    assert len(iterations) == 1 and max(iterations) < 15
+
+
+def test_the_start_is_no_variable_of_the_derivative():
+    y = np.array([4.6, 4.7, 4.5])
+    slope = jax.grad(lambda mean: ModelDensity(heights, (y, mean)).start().sum())(100.0)
+    assert slope == 0
+    batch = jax.vmap(lambda mean: lb.laplace(heights, y, mean).mode["mu"])(np.array([90.0, 110.0]))
+    alone = [lb.laplace(heights, y, mean).mode["mu"] for mean in (90.0, 110.0)]
+    np.testing.assert_allclose(batch, alone, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("prior", "value", "message"),
+    [
+        (dist.HalfNormal(1), -1.0, r"start\['x'\] = -1.0 is outside"),
+        (dist.Uniform(0, 1), 1.5, "Interval"),
+        (dist.Dirichlet(jnp.ones(3)), [0.5, 0.5, 0.5], "Simplex"),
+        (dist.Normal(0, 1), np.nan, "Real"),
+    ],
+)
+def test_a_start_outside_the_support_is_refused(prior, value, message):
+    for space in ("unconstrained", "constrained"):
+        if space == "unconstrained" or not prior.event_dim:
+            with pytest.raises(ValueError, match=message):
+                lb.laplace(one(prior), start={"x": value}, space=space)
+
+
+def test_a_start_has_to_name_the_latent_sites():
+    with pytest.raises(ValueError, match=r"latent sites \['x'\], not \['y'\]"):
+        lb.laplace(one(dist.Normal(0, 1)), start={"y": 0.0})
+
+
+def test_a_start_on_the_edge_has_no_coordinate():
+    with pytest.raises(ValueError, match="on the edge of, the support of 'x', Positive"):
+        lb.laplace(one(dist.HalfNormal(1)), start={"x": 0.0})
