@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain
 from laplacebook.mode import Certificate, find_mode
 from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
+from laplacebook.several import distinct, more_starts
 
 __all__ = ["laplace"]
 
@@ -36,6 +37,8 @@ def laplace(
     *args: Any,
     space: str = "unconstrained",
     start: Mapping[str, Any] | None = None,
+    starts: int = 1,
+    key: Key[Array, ""] | None = None,
     throw: bool = True,
     **kwargs: Any,
 ) -> LaplaceApproximation:
@@ -53,6 +56,10 @@ def laplace(
             ``"constrained"``: Gaussian in the parameters as the model writes them.
         start: values of all latent sites from which the search for the mode begins; by default the
             prior means.
+        starts: how many searches, from ``start`` or the middle of the prior, and then from draws
+            that ``key`` decides. The modes that they find are compared; the result is the one with
+            the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
+        key: a JAX random key, for ``starts``.
         throw: raise if there is no mode. Under ``jit``, ``vmap`` and ``grad`` nothing can be
             raised: then, as with ``throw=False``, the certificate says so and all numbers are NaN.
         kwargs: the model's keyword arguments.
@@ -79,10 +86,39 @@ def laplace(
     113.3
     """
     density = ModelDensity(model, args, kwargs, space)
-    fit = _fit(density, None if start is None else density.start(start))
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fit))
-    if throw and not traced and not fit.certificate.converged:
-        raise explain(density, fit.last, fit.certificate)
+    fits = [_fit(density, None if start is None else density.start(start))]
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fits))
+    if starts > 1:
+        fits = _search_again(density, fits[0], starts, key, traced)
+    best = fits[0]
+    if throw and not traced and not best.certificate.converged:
+        raise explain(density, best.last, best.certificate)
+    others = tuple(_result(density, fit) for fit in fits[1:])
+    return _result(density, best, others)
+
+
+def _search_again(
+    density: ModelDensity, first: _Fit, starts: int, key: Array | None, traced: bool
+) -> list[_Fit]:
+    """The fits at all modes found, that of the highest log joint first; the first fit if none is."""
+    if key is None or traced:
+        raise ValueError(
+            "starts= needs key=, a JAX random key, and compares modes: it cannot be compiled "
+            "(jit, vmap, grad). Find the modes first; then pass start=."
+        )
+    points = more_starts(density, key, starts - 1, first.mode_vector, first.precision)
+    fits = [
+        fit for fit in [first, *(_fit(density, u) for u in points)] if fit.certificate.converged
+    ]
+    log_joint = [float(fit.log_likelihood + fit.log_prior) for fit in fits]
+    order = sorted(range(len(fits)), key=lambda i: -log_joint[i])
+    kept = distinct([(fit.mode_vector, fit.precision) for fit in fits], order)
+    return [fits[i] for i in kept] or [first]
+
+
+def _result(
+    density: ModelDensity, fit: _Fit, others: tuple[LaplaceApproximation, ...] = ()
+) -> LaplaceApproximation:
     return LaplaceApproximation(
         fit.mode,
         fit.mode_vector,
@@ -91,6 +127,7 @@ def laplace(
         fit.log_prior,
         fit.certificate,
         density,
+        others,
     )
 
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
@@ -22,7 +21,7 @@ from laplacebook.arguments import join, not_arrays, not_finite, split
 from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
-from laplacebook.start import prior_centre
+from laplacebook.start import prior_centre, prior_draw
 from laplacebook.validity import innermost, parameters, satisfies, supports_data
 
 __all__ = ["ModelDensity", "Terms"]
@@ -135,15 +134,6 @@ class ModelDensity:
         """One name a coordinate, such as ``"w[2]"``."""
         return [name for site in self.sites for name in site.coordinate_names()]
 
-    def print_by_coordinate(self, values: Mapping[str, Array]) -> list[str]:
-        """Values of the sites, one a coordinate; empty where a site has fewer coordinates."""
-        printed: list[str] = []
-        for site in self.sites:
-            same = site.shape == site.value_shape
-            elements = [f"{x:.4g}" for x in np.ravel(values[site.name])]
-            printed += elements if same else [""] * site.size
-        return printed
-
     def unravel(self, u: Float[Array, " D"]) -> dict[str, Array]:
         """A vector of R^D as a dict of site -> array."""
         parts, offset = {}, 0
@@ -164,19 +154,28 @@ class ModelDensity:
         Raises:
             ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
         """
-        sites = self.sites
         if values is None:
-            model = handlers.substitute(self.model, substitute_fn=prior_centre)
-        else:
-            values = self._checked(values)
-            model = handlers.substitute(self.model, data=values)
-        trace = self._run(model)
-        points = {site.name: trace[site.name]["value"] for site in sites}
-        if self.space == "unconstrained":
-            points = {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in points.items()}
-        for name in values or ():
+            trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
+            return jax.lax.stop_gradient(self.ravel(self._coordinates(trace)))
+        values = self._checked(values)
+        trace = self._run(handlers.substitute(self.model, data=values))
+        points = self._coordinates(trace)
+        for name in values:
             _refuse_outside(trace[name], points[name])
         return jax.lax.stop_gradient(self.ravel(points))
+
+    def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
+        """Where another search may begin: a draw from the prior."""
+        seeded = handlers.seed(self.model, key)
+        trace = self._run(handlers.substitute(seeded, substitute_fn=prior_draw))
+        return self.ravel(self._coordinates(trace))
+
+    def _coordinates(self, trace: Mapping[str, dict]) -> dict[str, Array]:
+        """The latent sites of a trace as coordinates of R^D."""
+        values = {site.name: trace[site.name]["value"] for site in self.sites}
+        if self.space == "constrained":
+            return values
+        return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
 
     def _checked(self, values: Mapping[str, Any]) -> dict[str, Array]:
         shapes = {site.name: site.value_shape for site in self.sites}

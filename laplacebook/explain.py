@@ -40,7 +40,7 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
         certificate: what is known of that point.
 
     Returns:
-        The error to raise: NotConverged or NotPositiveDefinite.
+        The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
     """
     value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
     finite = all(np.all(np.isfinite(x)) for x in (value, gradient, hessian))

@@ -16,7 +16,8 @@ from jaxtyping import Array, PyTree
 from laplacebook.approximation import laplace
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
-from laplacebook.result import LaplaceApproximation, model_name
+from laplacebook.program import name_of
+from laplacebook.result import LaplaceApproximation
 
 __all__ = ["laplace_of_density"]
 
@@ -74,7 +75,7 @@ def laplace_of_density(
             remedy="pass an array, or a pytree of arrays, of the shape that log_density takes.",
         )
     shapes = {name: value.shape for name, value in values.items()}
-    model = _DensityModel(model_name(log_density), jax.tree.unflatten(structure, names), shapes)
+    model = _DensityModel(name_of(log_density), jax.tree.unflatten(structure, names), shapes)
     return laplace(model, ModelDensity(log_density, args, kwargs), start=values, throw=throw)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Fixed", "is_data"]
+__all__ = ["Fixed", "is_data", "name_of"]
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _LIBRARIES = (_HERE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -81,6 +81,13 @@ def is_data(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc"
     return isinstance(value, jax.Array)
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, also within ``partial`` or a NumPyro handler."""
+    within = getattr(function, "func", getattr(function, "fn", None))
+    inner = name_of(within) if callable(within) else type(function).__name__
+    return getattr(function, "__name__", inner)
 
 
 class _Same:

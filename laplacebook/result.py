@@ -1,7 +1,7 @@
 """What ``laplace`` returns: the Gaussian that stands for the posterior, and the evidence it implies."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import log, pi
 from os import PathLike
@@ -20,10 +20,10 @@ from laplacebook.inference_data import inference_data
 from laplacebook.marginals import marginals, values_at
 from laplacebook.mode import Certificate
 from laplacebook.precision import DensePrecision, Leaf
-from laplacebook.sites import Site
+from laplacebook.report import improper_evidence, modes_found, summary_table
 from laplacebook.table import Table
 
-__all__ = ["LaplaceApproximation", "model_name"]
+__all__ = ["LaplaceApproximation"]
 
 _ROWS = 10  # of a printed approximation
 
@@ -38,6 +38,7 @@ _ROWS = 10  # of a printed approximation
         "log_prior",
         "certificate",
         "density",
+        "other_modes",
     ],
     meta_fields=[],
 )
@@ -58,6 +59,8 @@ class LaplaceApproximation:
         log_prior: log p(mode), with the log Jacobian in the unconstrained space.
         certificate: how far the point is from the mode, and whether that is near enough.
         density: the log joint that was approximated.
+        other_modes: the approximations at the other modes that several starts found, by falling
+            log joint; each stands for the posterior near its own mode.
     """
 
     mode: dict[str, Leaf]
@@ -67,6 +70,7 @@ class LaplaceApproximation:
     log_prior: Leaf
     certificate: Certificate
     density: ModelDensity
+    other_modes: tuple["LaplaceApproximation", ...] = ()
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -180,13 +184,7 @@ class LaplaceApproximation:
         columns = {"mode": self.mode, "sd": deviations}
         for i, tail in enumerate(tails):
             columns[f"{100 * tail:.6g} %"] = {name: ends[i] for name, ends in quantiles.items()}
-        sites = self.density.sites
-        return Table(
-            f"Laplace approximation of {model_name(self.density.model)}, {self.space} space, "
-            f"D = {self.mode_vector.size}",
-            {"site": [name for site in sites for name in _element_names(site)]}
-            | {name: _flat(sites, values) for name, values in columns.items()},
-        )
+        return summary_table(self.density, columns)
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
         """Draws from q, and the data, for ArviZ's plots and tables.
@@ -251,16 +249,15 @@ class LaplaceApproximation:
         return self._report()._repr_html_() if self._is_one else None
 
     def _report(self) -> Table:
-        table, names = self.summary().head(_ROWS), getattr(self.density, "improper", ())
+        table = self.summary().head(_ROWS)
         evidence = (
             f"log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
             f"+ log Occam factor {self.log_occam_factor:.4f}"
         )
-        whose = "prior of {} is" if len(names) == 1 else "priors of {} are"
-        listed = " and ".join(f"'{name}'" for name in names)
-        constant = f"defined only up to a constant: the {whose.format(listed)} improper"
-        lines = [evidence, *([constant] if names else []), str(self.certificate)]
-        return replace(table, footer=(*table.footer, *lines))
+        constant = improper_evidence(self.density)
+        modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
+        lines = (evidence, *constant, *modes, str(self.certificate))
+        return replace(table, footer=table.footer + lines)
 
     def _marginals(
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None
@@ -281,18 +278,3 @@ class LaplaceApproximation:
                 f"This is a batch of approximations (mode_vector has shape "
                 f"{self.mode_vector.shape}): call the method within jax.vmap."
             )
-
-
-def model_name(model: Callable) -> str:
-    """The name of a model's function, also within ``partial`` or a NumPyro handler."""
-    within = getattr(model, "func", getattr(model, "fn", None))
-    inner = model_name(within) if callable(within) else type(model).__name__
-    return getattr(model, "__name__", inner)
-
-
-def _element_names(site: Site) -> list[str]:
-    return replace(site, shape=site.value_shape).coordinate_names()
-
-
-def _flat(sites: Sequence[Site], values: Mapping[str, Array]) -> list[float]:
-    return np.concatenate([np.ravel(values[site.name]) for site in sites]).tolist()

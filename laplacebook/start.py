@@ -1,4 +1,4 @@
-"""Where a search begins if nobody says where: in the middle of the prior."""
+"""Where a search begins if nobody says where: in the middle of the prior, or at a draw from it."""
 
 import functools
 from typing import Any
@@ -13,8 +13,9 @@ from numpyro.distributions import (
     TransformedDistribution,
     biject_to,
 )
+from numpyro.infer.initialization import init_to_uniform
 
-__all__ = ["prior_centre"]
+__all__ = ["prior_centre", "prior_draw"]
 
 
 def prior_centre(message: dict) -> Array | None:
@@ -38,6 +39,24 @@ def prior_centre(message: dict) -> Array | None:
         return bijection(jnp.zeros(bijection.inverse_shape(shape)))
     u = bijection.inv(jnp.broadcast_to(mean, shape).astype(float))
     return bijection(jnp.where(jnp.isfinite(u), u, 0))
+
+
+def prior_draw(message: dict) -> Array | None:
+    """A value for a latent site that cannot be drawn: its prior is flat; for ``handlers.substitute``.
+
+    Args:
+        message: NumPyro's message about a site, with a random key.
+
+    Returns:
+        A number uniform between -2 and 2 through the bijection; None if the prior can be drawn.
+    """
+    if message["type"] != "sample" or message["is_observed"]:
+        return None
+    try:
+        message["fn"].sample(message["kwargs"]["rng_key"])
+    except NotImplementedError:
+        return init_to_uniform(message)
+    return None
 
 
 def _mean(fn: Distribution) -> Any:

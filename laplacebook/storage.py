@@ -22,7 +22,8 @@ from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError
 from laplacebook.mode import Certificate
 from laplacebook.precision import DensePrecision
-from laplacebook.result import LaplaceApproximation, model_name
+from laplacebook.program import name_of
+from laplacebook.result import LaplaceApproximation
 from laplacebook.sites import Site
 
 __all__ = ["load", "save"]
@@ -53,7 +54,7 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
     header = {
         "format_version": _FORMAT,
         "laplacebook_version": laplacebook.__version__,
-        "model": model_name(approx.density.model),
+        "model": name_of(approx.density.model),
         "space": approx.space,
         "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
         "certificate": list(certificate),

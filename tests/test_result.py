@@ -17,7 +17,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import laplacebook as lb
-from laplacebook.result import model_name
+from laplacebook.program import name_of
 from tests.models import coin, line, normal
 from tests.test_density import Y, several
 
@@ -235,9 +235,9 @@ def test_names_of_models():
         def __call__(self):
             pass
 
-    assert model_name(coin) == "coin"
-    assert model_name(numpyro.handlers.scale(jax.tree_util.Partial(coin), scale=2.0)) == "coin"
-    assert model_name(Callable()) == "Callable"
+    assert name_of(coin) == "coin"
+    assert name_of(numpyro.handlers.scale(jax.tree_util.Partial(coin), scale=2.0)) == "coin"
+    assert name_of(Callable()) == "Callable"
 
 
 def test_copies():
