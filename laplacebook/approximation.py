@@ -136,8 +136,10 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     start = density.start() if start is None else start
     found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
-    interior = jnp.all(found.beside.room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))
-    sound = found.certificate.converged & interior & density.valid(found.point)
+    sound = found.certificate.converged & density.valid(found.point)
+    if density.space == "constrained":
+        deviations = jnp.sqrt(precision.diagonal_of_inverse())
+        sound &= jnp.all(found.beside.room > EDGE * deviations)
     certificate = replace(found.certificate, converged=sound)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)

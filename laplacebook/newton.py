@@ -10,14 +10,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from laplacebook.curvature import value_gradient_hessian
-from laplacebook.metric import Metric
+from laplacebook.metric import FEW, Metric, decrement, metric_at, probe, tolerance
 
 __all__ = ["MAX_ITERATIONS", "Search", "newton"]
 
 MAX_ITERATIONS = 500
-FEW = (
-    16  # coordinates: up to here every step takes a Hessian, beyond it only where a step needs one
-)
 ACCEPTANCE = 1e-4  # of the predicted decrease
 CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
 STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
@@ -88,7 +85,7 @@ def newton(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -
     many coordinates a Hessian costs many gradients: there the steps in between update it from the
     gradients (BFGS), as long as each step brings it nearer.
 
-    The last step is followed by a short look to both sides (:meth:`Metric.probe`): where f and its
+    The last step is followed by a short look to both sides: where f and its
     gradient do not follow the parabola (a kink, a jump, a quartic, a tail on the way to a minimum
     at infinity) nothing is certified.
 
@@ -128,7 +125,7 @@ def _initial(start: Array, beside: Any) -> _State:
         gradient=zero,
         hessian=identity,
         exact=no,
-        metric=Metric.unknown(start),
+        metric=metric_at(identity),
         inverse=None if start.size <= FEW else identity,
         decrement=jnp.inf * one,
         damping=0 * one,
@@ -143,7 +140,8 @@ def _initial(start: Array, beside: Any) -> _State:
 
 def _iterate(f: Callable, state: _State) -> _State:
     first, metric = state.iteration == 0, state.metric
-    probing = state.exact & metric.small()
+    enough = tolerance(metric, state.x)
+    probing = state.exact & (state.decrement <= enough)
     step, predicted = _step(state, probing)
     x = state.x + step
     look = _look(f, x, state)
@@ -158,13 +156,13 @@ def _iterate(f: Callable, state: _State) -> _State:
     accept = finite & ((ratio > ACCEPTANCE) | first) & ~probing
 
     seen = _Seen(-decrease, slope - metric.whiten(state.gradient))
-    parabola = (state.side > 0) | _is_parabola(metric, predicted, noise, state.seen, seen)
+    parabola = (state.side > 0) | _is_parabola(predicted, enough, noise, state.seen, seen)
     certified = probing & finite & parabola & (state.side < 0)
     failed = ~finite | ~parabola
     stuck = jnp.where(first, ~finite, jnp.where(probing, failed, jnp.all(x == state.x)))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
-    renew = first | slow | (left < metric.tolerance / 4) | (x.size <= FEW)
+    renew = first | slow | (left < enough / 4) | (x.size <= FEW)
     # A step that failed by an estimated curvature is tried again with the Hessian.
     renew = ~probing & jnp.where(accept, renew, ~state.exact)
     hold = first | probing | (~accept & ~state.exact)
@@ -175,7 +173,7 @@ def _iterate(f: Callable, state: _State) -> _State:
         (state.x, state.f, state.beside, state.gradient),
     )
     hessian = _hessian(f, x, look, renew, state)
-    metric = lax.cond(renew, lambda: Metric.of(x, gradient, hessian), lambda: metric)
+    metric = lax.cond(renew, lambda: metric_at(hessian), lambda: metric)
     inverse = _inverse(state, accept, renew, state.metric.lengths(step), seen.bend)
     left = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
     return _State(
@@ -187,7 +185,7 @@ def _iterate(f: Callable, state: _State) -> _State:
         exact=renew | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
-        decrement=jnp.where(renew, metric.decrement, left),
+        decrement=jnp.where(renew, decrement(metric, x, gradient), left),
         damping=damping,
         growth=growth,
         side=jnp.where(probing, -state.side, 1),
@@ -202,7 +200,9 @@ def _step(state: _State, probing: Array) -> tuple[Array, Array]:
     """The probe or the next step, and the decrease of f that the quadratic model predicts."""
     metric = state.metric
     step = jnp.where(
-        probing, metric.unwhiten(state.side * metric.probe()), metric.step(state.damping)
+        probing,
+        metric.unwhiten(state.side * probe(state.x)),
+        metric.step(state.gradient, state.damping),
     )
     predicted = -step @ (state.gradient + state.hessian @ step / 2)
     if state.inverse is None:
@@ -261,12 +261,12 @@ def _inverse(
 
 
 def _is_parabola(
-    metric: Metric, predicted: Array, noise: Array, ahead: _Seen, behind: _Seen
+    predicted: Array, enough: Array, noise: Array, ahead: _Seen, behind: _Seen
 ) -> Array:
     """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
     rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
-    probe, tolerance = metric.probe(), 4 * metric.tolerance
-    straight = jnp.all(jnp.abs(bend - probe) <= STEADY * jnp.abs(probe) + tolerance)
+    size = probe(bend)
+    straight = jnp.all(jnp.abs(bend - size) <= STEADY * jnp.abs(size) + 4 * enough)
     return straight & (jnp.abs(rise + predicted) <= JUMP + noise)
 
 
