@@ -154,12 +154,13 @@ class ModelDensity:
         Raises:
             ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
         """
+        sites = self.sites  # first: a model that has none is refused with a reason
         if values is None:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
-            return jax.lax.stop_gradient(self.ravel(self._coordinates(trace)))
+            return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
         values = self._checked(values)
         trace = self._run(handlers.substitute(self.model, data=values))
-        points = self._coordinates(trace)
+        points = self._coordinates(trace, sites)
         for name in values:
             _refuse_outside(trace[name], points[name])
         return jax.lax.stop_gradient(self.ravel(points))
@@ -168,11 +169,11 @@ class ModelDensity:
         """Where another search may begin: a draw from the prior."""
         seeded = handlers.seed(self.model, key)
         trace = self._run(handlers.substitute(seeded, substitute_fn=prior_draw))
-        return self.ravel(self._coordinates(trace))
+        return self.ravel(self._coordinates(trace, self.sites))
 
-    def _coordinates(self, trace: Mapping[str, dict]) -> dict[str, Array]:
+    def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
         """The latent sites of a trace as coordinates of R^D."""
-        values = {site.name: trace[site.name]["value"] for site in self.sites}
+        values = {site.name: trace[site.name]["value"] for site in sites}
         if self.space == "constrained":
             return values
         return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}

@@ -91,10 +91,11 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
     names = density.coordinate_names()
     parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
     upward = values[0] < -rounding_floor(len(names), values.dtype)
-    bend = "curves upwards" if upward else "is flat, as far as rounding can tell,"
+    bend = "curves upwards" if upward else "is flat"
     return NotPositiveDefinite(
-        f"The log joint {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}: "
-        "the point that was found is not a mode with a Gaussian around it.",
+        f"The log joint {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}"
+        f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
+        "mode with a Gaussian around it.",
         causes=_UNBOUNDED if upward else _FLAT,
         remedy=f"{_PROPER} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
     )

@@ -16,6 +16,8 @@ __all__ = ["MAX_ITERATIONS", "Search", "newton"]
 
 MAX_ITERATIONS = 500
 ACCEPTANCE = 1e-4  # of the predicted decrease
+NEAR = 1  # posterior standard deviations: a curvature from there serves to the end
+KEPT, ROUGH, EXACT = 0, 1, 2  # the Hessian after a step
 CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
 STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
 JUMP = 0.01  # of f over a probe: more than rounding makes where f is a sum of large terms
@@ -76,7 +78,11 @@ class _Look(NamedTuple):
     hessian: Array | None
 
 
-def newton(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -> Search:
+def newton(
+    f: Callable[[Array], tuple[Array, Any]],
+    start: Float[Array, " D"],
+    rough_hessian: Callable[[Array], Array] | None = None,
+) -> Search:
     """The minimum of f that damped Newton steps reach from ``start``.
 
     Each step minimises the quadratic model with the absolute eigenvalues of the Hessian plus a
@@ -93,6 +99,7 @@ def newton(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -
         f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
             beside it, a pytree of arrays.
         start: where the search begins, shape (D,).
+        rough_hessian: the Hessian of f to a few digits, if that costs less: it serves on the way.
 
     Returns:
         A :class:`Search`. Nothing is raised: ``converged`` says whether there is a minimum.
@@ -102,7 +109,7 @@ def newton(f: Callable[[Array], tuple[Array, Any]], start: Float[Array, " D"]) -
         return ~state.certified & ~state.stuck & (state.iteration < MAX_ITERATIONS)
 
     _, beside = jax.eval_shape(f, start)
-    end = lax.while_loop(unfinished, partial(_iterate, f), _initial(start, beside))
+    end = lax.while_loop(unfinished, partial(_iterate, f, rough_hessian), _initial(start, beside))
     return Search(
         end.x,
         end.beside,
@@ -138,7 +145,7 @@ def _initial(start: Array, beside: Any) -> _State:
     )
 
 
-def _iterate(f: Callable, state: _State) -> _State:
+def _iterate(f: Callable, rough: Callable | None, state: _State) -> _State:
     first, metric = state.iteration == 0, state.metric
     enough = tolerance(metric, state.x)
     probing = state.exact & (state.decrement <= enough)
@@ -162,9 +169,11 @@ def _iterate(f: Callable, state: _State) -> _State:
     stuck = jnp.where(first, ~finite, jnp.where(probing, failed, jnp.all(x == state.x)))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
-    renew = first | slow | (left < enough / 4) | (x.size <= FEW)
+    exactly = (~first & (slow | (left < enough / 4))) | (x.size <= FEW)
+    roughly = first | ((left < NEAR) & (state.decrement >= NEAR))
+    renewal = jnp.where(exactly, EXACT, jnp.where(roughly, ROUGH, KEPT))
     # A step that failed by an estimated curvature is tried again with the Hessian.
-    renew = ~probing & jnp.where(accept, renew, ~state.exact)
+    renewal = jnp.where(accept, renewal, jnp.where(state.exact | probing, KEPT, EXACT))
     hold = first | probing | (~accept & ~state.exact)
     damping, growth = _damping(state, accept, ratio, hold)
     x, value, beside, gradient = jax.tree.map(
@@ -172,7 +181,7 @@ def _iterate(f: Callable, state: _State) -> _State:
         (x, look.f, look.beside, look.gradient),
         (state.x, state.f, state.beside, state.gradient),
     )
-    hessian = _hessian(f, x, look, renew, state)
+    hessian, renew = _hessian(f, rough, x, look, renewal, state), renewal > KEPT
     metric = lax.cond(renew, lambda: metric_at(hessian), lambda: metric)
     inverse = _inverse(state, accept, renew, state.metric.lengths(step), seen.bend)
     left = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
@@ -182,7 +191,7 @@ def _iterate(f: Callable, state: _State) -> _State:
         beside=beside,
         gradient=gradient,
         hessian=hessian,
-        exact=renew | (state.exact & ~accept),
+        exact=(renewal == EXACT) | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
         decrement=jnp.where(renew, decrement(metric, x, gradient), left),
@@ -239,11 +248,19 @@ def _finite(look: _Look) -> Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in parts if x is not None]))
 
 
-def _hessian(f: Callable, x: Array, look: _Look, renew: Array, state: _State) -> Array:
-    """The Hessian at x, or where it is not worth its price the last one."""
+def _hessian(
+    f: Callable, rough: Callable | None, x: Array, look: _Look, renewal: Array, state: _State
+) -> Array:
+    """The Hessian at x, exact or rough, or where it is not worth its price the last one."""
     if look.hessian is not None:
-        return jnp.where(renew, look.hessian, state.hessian)
-    return lax.cond(renew, lambda: value_gradient_hessian(f, x)[3], lambda: state.hessian)
+        return jnp.where(renewal == EXACT, look.hessian, state.hessian)
+
+    def exact() -> Array:
+        return value_gradient_hessian(f, x)[3]
+
+    if rough is None:
+        return lax.cond(renewal > KEPT, exact, lambda: state.hessian)
+    return lax.switch(renewal, [lambda: state.hessian, lambda: rough(x), exact])
 
 
 def _inverse(

@@ -223,11 +223,17 @@ def test_repr_within_jit(capsys):
     assert "LaplaceApproximation(" in capsys.readouterr().out
 
 
-def test_an_improper_prior_is_told(monkeypatch):
-    approx = lb.laplace(coin, COIN)
-    assert "constant" not in repr(approx)
-    monkeypatch.setattr(approx.density, "improper", ("a", "b"), raising=False)
-    assert "only up to a constant: the priors of 'a' and 'b' are improper" in repr(approx)
+def test_an_improper_prior_is_told():
+    def flat(y):
+        real, positive = dist.constraints.real, dist.constraints.positive
+        a = numpyro.sample("a", dist.ImproperUniform(real, (), ()))
+        b = numpyro.sample("b", dist.ImproperUniform(positive, (), ()).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(a, b[0] + b[1] ** 0).expand([len(y)]).to_event(1), obs=y)
+        numpyro.sample("c", dist.Normal(b, 1).to_event(1), obs=np.ones(2))
+
+    assert "constant" not in repr(lb.laplace(coin, COIN))
+    told = repr(lb.laplace(flat, np.array([1.0, 2.0, 4.0])))
+    assert "only up to a constant: the priors of 'a' and 'b' are improper" in told
 
 
 def test_names_of_models():

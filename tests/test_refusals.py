@@ -1,0 +1,136 @@
+"""The refusals that the contract names: what the message says, and that nothing else comes out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.reparam import LocScaleReparam
+
+import laplacebook as lb
+from tests.models import coin
+
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(50, 2))
+EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+def laplace_prior(y):
+    w = numpyro.sample("w", dist.Laplace(0, 1).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(w, 1).to_event(1), obs=y)
+
+
+def flat_logistic(features, y):
+    w = numpyro.sample("w", FLAT.expand([features.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=features @ w).to_event(1), obs=y)
+
+
+def flat_regression(features, y):
+    w = numpyro.sample("w", FLAT.expand([features.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Normal(features @ w, 1).to_event(1), obs=y)
+
+
+def eight_schools(effects, errors):
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5))
+    with numpyro.plate("schools", len(effects)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("effect", dist.Normal(theta, errors), obs=effects)
+
+
+def flat_normal(y):
+    mean = numpyro.sample("mean", FLAT)
+    sd = numpyro.sample("sd", dist.ImproperUniform(dist.constraints.positive, (), ()))
+    numpyro.sample("y", dist.Normal(mean, sd).expand([len(y)]).to_event(1), obs=y)
+
+
+COLLINEAR = np.c_[FEATURES, FEATURES.sum(1)]
+HEADS = RNG.random(50) < 0.5
+#: model, arguments, the error, what its message has to say
+REFUSED = [
+    (
+        laplace_prior,
+        (np.array([0.3, 5.0]),),
+        lb.NotConverged,
+        ["jumps", "w[0] (by 2)", "dist.Laplace"],
+    ),
+    (flat_logistic, (FEATURES, FEATURES[:, 0] > 0), lb.NotConverged, ["levels off", "separable"]),
+    (
+        flat_logistic,
+        (COLLINEAR, HEADS),
+        lb.NotPositiveDefinite,
+        ["flat along -1 w[0] -1 w[1] +1 w[2]"],
+    ),
+    (
+        flat_regression,
+        (COLLINEAR, FEATURES[:, 0]),
+        lb.NotPositiveDefinite,
+        ["flat along -1 w[0] -1 w[1] +1 w[2]", "collinear"],
+    ),
+    (eight_schools, (EFFECTS, ERRORS), lb.NotConverged, ["ran away", "tau = -", "non-centred"]),
+    (flat_normal, (np.full(4, 2.0),), lb.NotConverged, ["ran away", "sd = -", "repeated"]),
+    (flat_normal, (np.array([2.0]),), lb.LaplaceError, ["sd", "single observation"]),
+]
+
+
+def name(value):
+    return getattr(value, "__name__", None)
+
+
+@pytest.mark.parametrize(("model", "args", "error", "phrases"), REFUSED, ids=name)
+def test_it_is_refused_with_a_reason(model, args, error, phrases):
+    with pytest.raises(error) as caught:
+        lb.laplace(model, *args)
+    message = " ".join(str(caught.value).split())
+    for phrase in (*phrases, "Likely causes:", "What to do:"):
+        assert phrase in message
+    assert np.isnan(jax.jit(lambda *a: lb.laplace(model, *a).log_evidence)(*args))
+
+
+def test_what_was_advised_works():
+    numbers = {"effects": EFFECTS, "errors": ERRORS}
+    free = numpyro.handlers.reparam(eight_schools, config={"theta": LocScaleReparam(0)})
+    assert lb.laplace(free, **numbers).certificate.converged
+    assert lb.laplace(flat_normal, np.array([1.0, 2.0])).mode["sd"] == pytest.approx(0.5**0.5)
+
+
+def in_single_precision(action):
+    recent = hasattr(jax, "enable_x64")
+    with jax.enable_x64(False) if recent else jax.experimental.disable_x64():
+        return action()
+
+
+def test_single_precision_recommends_double():
+    """At 10,000 float32 moves in steps of 0.001, and the standard deviation is 0.03."""
+    y = (1e4 + RNG.normal(size=1000)).astype(np.float32)
+
+    def normal(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 1e6))
+        numpyro.sample("y", dist.Normal(mean, 1).expand([len(y)]).to_event(1), obs=y)
+
+    with pytest.raises(lb.LaplaceError, match=r"numpyro\.enable_x64\(\)"):
+        in_single_precision(lambda: lb.laplace(normal, y))
+    assert lb.laplace(normal, y).mode["mean"] == pytest.approx(float(np.mean(np.float64(y))))
+
+
+SINGLE = {
+    "coin": (coin, (np.repeat([1, 0], [8, 1]).astype(np.float32),)),
+    "regression": (flat_regression, (np.float32(FEATURES), np.float32(FEATURES[:, 0] + 1))),
+    "classes": (flat_logistic, (np.float32(FEATURES), HEADS)),
+    "normal": (flat_normal, (np.float32(EFFECTS),)),
+}
+
+
+@pytest.mark.parametrize("problem", SINGLE)
+def test_single_precision_agrees_with_double_to_its_own_tolerance(problem):
+    model, args = SINGLE[problem]
+    double = lb.laplace(model, *args)
+    single = in_single_precision(lambda: lb.laplace(model, *args))
+    deviations = jnp.sqrt(double.precision.diagonal_of_inverse())
+    assert single.mode_vector.dtype == np.float32
+    assert single.certificate.newton_decrement < 1e-3
+    assert np.max(np.abs(single.mode_vector - double.mode_vector) / deviations) < 3e-3
+    assert single.log_evidence == pytest.approx(float(double.log_evidence), abs=2e-3)
