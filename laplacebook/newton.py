@@ -14,7 +14,7 @@ from laplacebook.metric import FEW, Metric, decrement, metric_at, probe, toleran
 
 __all__ = ["MAX_ITERATIONS", "Search", "newton"]
 
-MAX_ITERATIONS = 500
+MAX_ITERATIONS = 1000
 ACCEPTANCE = 1e-4  # of the predicted decrease
 NEAR = 1  # posterior standard deviations: a curvature from there serves to the end
 KEPT, ROUGH, EXACT = 0, 1, 2  # the Hessian after a step
