@@ -89,11 +89,12 @@ def newton(
     damping that follows the ratio of actual to predicted decrease (Levenberg 1944, Marquardt 1963);
     where the curvature is negative it moves along it, so a saddle does not hold the search. With
     many coordinates a Hessian costs many gradients: there the steps in between update it from the
-    gradients (BFGS), as long as each step brings it nearer.
+    gradients (BFGS), as long as each step brings it nearer, and a rough Hessian will do until the
+    last one.
 
-    The last step is followed by a short look to both sides: where f and its
-    gradient do not follow the parabola (a kink, a jump, a quartic, a tail on the way to a minimum
-    at infinity) nothing is certified.
+    The last step is followed by a short look to both sides: where f and its gradient do not follow
+    the parabola (a kink, a jump, a quartic, a tail on the way to a minimum at infinity) nothing is
+    certified.
 
     Args:
         f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
@@ -184,7 +185,7 @@ def _iterate(f: Callable, rough: Callable | None, state: _State) -> _State:
     hessian, renew = _hessian(f, rough, x, look, renewal, state), renewal > KEPT
     metric = lax.cond(renew, lambda: metric_at(hessian), lambda: metric)
     inverse = _inverse(state, accept, renew, state.metric.lengths(step), seen.bend)
-    left = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
+    estimate = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
     return _State(
         x=x,
         f=value,
@@ -194,7 +195,7 @@ def _iterate(f: Callable, rough: Callable | None, state: _State) -> _State:
         exact=(renewal == EXACT) | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
-        decrement=jnp.where(renew, decrement(metric, x, gradient), left),
+        decrement=jnp.where(renew, decrement(metric, x, gradient), estimate),
         damping=damping,
         growth=growth,
         side=jnp.where(probing, -state.side, 1),
