@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.blame import not_finite, print_point
 from laplacebook.curvature import value_gradient_hessian
-from laplacebook.density import ModelDensity
+from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite
 from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
@@ -30,6 +30,8 @@ _PROPER = (
     "in its non-centred form (numpyro.infer.reparam.LocScaleReparam), or remove what is redundant."
 )
 
+FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
+
 
 def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certificate) -> LaplaceError:
     """The error for a search that ended at u without a certificate.
@@ -42,15 +44,15 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     Returns:
         The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
     """
-    value, _, gradient, hessian = value_gradient_hessian(density.loss, u)
-    finite = all(np.all(np.isfinite(x)) for x in (value, gradient, hessian))
-    if not (finite or certificate.iterations <= 1) and np.isfinite(value):
-        return _unbounded(density, u, value)
-    if not (finite and density.valid(u)):
-        return not_finite(density, u)
-    edge = _sites_at_edge(density, u, hessian)
+    value, terms, hessian, finite, valid = _look(density, u)
+    first = certificate.iterations <= 1
+    edge = [] if first else _sites_at_edge(density, u, terms, hessian)
     if edge:
-        return _boundary(edge)
+        return _boundary(edge, density.space)
+    if not (finite or first) and np.isfinite(value):
+        return _unbounded(density, u, value)
+    if not (finite and valid):
+        return not_finite(density, u)
     if not np.isfinite(certificate.condition_number):
         return _not_positive_definite(density, hessian)
     kinks = _kinks(density, u, hessian)
@@ -60,25 +62,45 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     return _level(density, u) if level else _not_converged(density, u, certificate)
 
 
-def _sites_at_edge(density: ModelDensity, u: Array, hessian: Array) -> list[str]:
-    """The sites with an element within a thousandth of its curvature's width of its edge."""
+@jax.jit
+def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, Array]:
+    """f, its terms, the Hessian, whether all derivatives are finite, and whether u is valid."""
+    value, terms, gradient, hessian = value_gradient_hessian(density.loss, u)
+    finite = [jnp.all(jnp.isfinite(x)) for x in (value, gradient, hessian)]
+    return value, terms, hessian, jnp.array(finite).all(), density.valid(u)
+
+
+def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array) -> list[str]:
+    """The sites with an element at the end of its interval, as far as rounding can tell.
+
+    In the constrained space: within a thousandth of its curvature's width. In the unconstrained
+    space the end is infinitely far, and FAR is as good.
+    """
     diagonal = np.abs(np.diagonal(hessian))
     width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
-    near = np.asarray(density.terms(u).room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    near = np.asarray(terms.room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    if density.space == "unconstrained":
+        coordinates = density.unravel(u)
+        free = [
+            np.array_equal(coordinates[site.name], terms.values[site.name])
+            for site in density.sites
+            for _ in range(site.size)
+        ]
+        near = (np.abs(u) > FAR) & ~np.array(free)
     owners = [site.name for site in density.sites for _ in range(site.size)]
     return list(dict.fromkeys(name for name, at_edge in zip(owners, near, strict=True) if at_edge))
 
 
-def _boundary(sites: list[str]) -> NotConverged:
+def _boundary(sites: list[str], space: str) -> NotConverged:
     names = ", ".join(f"'{name}'" for name in sites)
+    inside = (
+        'use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
+        "vanishes at the edge."
+    )
     return NotConverged(
         f"The log joint still rises at the edge of the support of {names}: there is no interior mode.",
-        causes=[
-            "the data are all of one kind (all heads) and the prior is flat",
-            "a scale or variance whose posterior piles up at zero",
-        ],
-        remedy='use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
-        "vanishes at the edge.",
+        causes=["the data are all of one kind (all heads) and the prior is flat", *_UNBOUNDED],
+        remedy=inside if space == "constrained" else _PROPER,
     )
 
 
@@ -114,6 +136,15 @@ def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, f
     """The coordinates across which the slope jumps by as much however near one looks."""
     diagonal = jnp.abs(jnp.diagonal(hessian))
     scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
+    far, near = np.asarray(_jumps(density, u, scale))
+    kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
+    names = density.coordinate_names()
+    return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
+
+
+@jax.jit
+def _jumps(density: ModelDensity, u: Array, scale: Array) -> Array:
+    """The change of the slope across each coordinate, over a short distance and a hundredth of it."""
     width = jnp.finfo(u.dtype).eps ** 0.25 * jnp.minimum(scale, jnp.maximum(jnp.abs(u), 1))
 
     def jumps(i: Array) -> Array:
@@ -121,10 +152,7 @@ def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, f
         slope = jax.grad(lambda v: density.loss(v)[0])
         return jnp.array([slope(u + s)[i] - slope(u - s)[i] for s in (side, side / 100)])
 
-    far, near = np.asarray(jax.lax.map(jumps, jnp.arange(u.size))).T
-    kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
-    names = density.coordinate_names()
-    return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
+    return jax.lax.map(jumps, jnp.arange(u.size)).T
 
 
 def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> NotConverged:
