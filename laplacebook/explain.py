@@ -93,14 +93,22 @@ def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array
 
 def _boundary(sites: list[str], space: str) -> NotConverged:
     names = ", ".join(f"'{name}'" for name in sites)
+    constrained = space == "constrained"
     inside = (
         'use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
         "vanishes at the edge."
     )
     return NotConverged(
         f"The log joint still rises at the edge of the support of {names}: there is no interior mode.",
-        causes=["the data are all of one kind (all heads) and the prior is flat", *_UNBOUNDED],
-        remedy=inside if space == "constrained" else _PROPER,
+        causes=[
+            "the data are all of one kind (all heads) and the prior is flat",
+            *(
+                ["a scale or variance whose posterior piles up at zero"]
+                if constrained
+                else _UNBOUNDED
+            ),
+        ],
+        remedy=inside if constrained else _PROPER,
     )
 
 
