@@ -233,10 +233,11 @@ class ModelDensity:
     @contextmanager
     def _arguments_blamed(self) -> Iterator[None]:
         """A TypeError of the model, as an error that names the arguments that are no arrays."""
+        args, kwargs = self.arguments
         try:
             yield
         except TypeError as error:
-            causes = not_arrays(self.model, *self.arguments)
+            causes = not_arrays(self.model, args, kwargs)
             if not causes:
                 raise
             raise UnsupportedModel(

@@ -145,6 +145,12 @@ def test_what_is_no_array_of_real_numbers_is_refused(data, message):
     assert message in " ".join(str(caught.value).split())
 
 
+def test_a_column_of_a_data_frame_is_named():
+    column = pytest.importorskip("pandas").Series([1.0, 2.0])
+    with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):
+        lb.laplace(model, column)
+
+
 def test_an_error_of_the_model_itself_is_passed_on():
     def wrong(y):
         numpyro.sample("w", dist.Normal(0, 1))
