@@ -138,6 +138,11 @@ class _Eye:
         if isinstance(value, np.ndarray):
             attributes = self.fingerprint(_attributes(value))
             return type(value), value.dtype.str, value.shape, self.contents(value), attributes
+        if hasattr(
+            type(value), "__array__"
+        ):  # a table, which fills caches of its own when it is read
+            self.opaque = True
+            return type(value), self.contents(np.asarray(value))
         parts = self.parts(value)
         if parts is None:
             self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
