@@ -154,10 +154,11 @@ class ModelDensity:
         Raises:
             ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
         """
+        sites = self.sites  # which looks first whether the model has a density at all
         if values is None:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace)))
-        values = self._checked(values)
+        values = self._checked(values, sites)
         trace = self._run(handlers.substitute(self.model, data=values))
         points = self._coordinates(trace)
         for name in values:
@@ -177,8 +178,8 @@ class ModelDensity:
             return values
         return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
 
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        shapes = {site.name: site.value_shape for site in self.sites}
+    def _checked(self, values: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Array]:
+        shapes = {site.name: site.value_shape for site in sites}
         if set(values) != set(shapes):
             raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
         arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
