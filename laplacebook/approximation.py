@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from laplacebook.density import ModelDensity
-from laplacebook.explain import explain
+from laplacebook.explain import explain, twice_differentiable
 from laplacebook.mode import Certificate, find_mode
 from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
@@ -134,7 +134,8 @@ def _result(
 @jax.jit
 def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     start = density.start() if start is None else start
-    found = find_mode(lambda u, density: density.loss(u), start, density)
+    with twice_differentiable():
+        found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
     sound = found.certificate.converged & density.valid(found.point)
     if density.space == "constrained":

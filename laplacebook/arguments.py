@@ -37,11 +37,18 @@ def split(
         structure, and the leaves that are not data, None elsewhere.
 
     Raises:
-        UnsupportedModel: JAX works in single precision, which cannot hold the data.
+        UnsupportedModel: JAX works in single precision, which cannot hold the data; or knows
+            nothing of a mask that they have.
     """
     leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs))))
     if any(loses(leaf) for leaf in leaves):
         raise _too_narrow(_named(model, args, kwargs))
+    hidden = [name for name, leaf in _named(model, args, kwargs) if np.ma.is_masked(leaf)]
+    if hidden:
+        raise UnsupportedModel(
+            f"Argument '{hidden[0]}' is a masked array, of which JAX would read what the mask hides.",
+            remedy="pass its data and its mask, and hide those data with numpyro.handlers.mask.",
+        )
     data = [_own(leaf) if is_data(leaf) else None for leaf in leaves]
     fixed = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
     return data, (structure, fixed)

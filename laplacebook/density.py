@@ -158,7 +158,7 @@ class ModelDensity:
         if values is None:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
-        values = self._checked(values)
+        values = self._checked(values, sites)
         trace = self._run(handlers.substitute(self.model, data=values))
         points = self._coordinates(trace, sites)
         for name in values:
@@ -178,8 +178,8 @@ class ModelDensity:
             return values
         return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
 
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        shapes = {site.name: site.value_shape for site in self.sites}
+    def _checked(self, values: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Array]:
+        shapes = {site.name: site.value_shape for site in sites}
         if set(values) != set(shapes):
             raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
         arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
@@ -234,10 +234,11 @@ class ModelDensity:
     @contextmanager
     def _arguments_blamed(self) -> Iterator[None]:
         """A TypeError of the model, as an error that names the arguments that are no arrays."""
+        args, kwargs = self.arguments
         try:
             yield
         except TypeError as error:
-            causes = not_arrays(self.model, *self.arguments)
+            causes = not_arrays(self.model, args, kwargs)
             if not causes:
                 raise
             raise UnsupportedModel(

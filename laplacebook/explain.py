@@ -1,5 +1,8 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,17 +11,18 @@ from jaxtyping import Array, Float
 from laplacebook.blame import not_finite, print_point
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.density import ModelDensity, Terms
-from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite
+from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite, UnsupportedModel
 from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
 
-__all__ = ["explain"]
+__all__ = ["explain", "twice_differentiable"]
 
 _FLAT = [
     "parameters of which the data and the prior fix only a combination (collinear, redundant)",
     "a flat prior where the data say nothing",
     "a mode at infinity (separable data without a prior)",
+    "elements of a latent site that a mask hides (obs_mask=, handlers.mask)",
 ]
 _UNBOUNDED = [
     "a scale that can shrink to zero around equal values: a centred hierarchical model, a repeated or "
@@ -31,6 +35,28 @@ _PROPER = (
 )
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
+
+
+_NO_DERIVATIVE = ("custom_vjp", "Reverse-mode differentiation", "callbacks do not support JVP")
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """JAX's own errors about what it cannot differentiate twice, as ours."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
+            raise
+        raise UnsupportedModel(
+            f"JAX cannot differentiate the log joint twice. {error}",
+            causes=[
+                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
+                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
+                "a function that JAX cannot see into (jax.pure_callback)",
+            ],
+            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
+        ) from error
 
 
 def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certificate) -> LaplaceError:

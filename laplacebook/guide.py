@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
@@ -13,7 +14,7 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
 
 from laplacebook.density import ModelDensity
-from laplacebook.errors import UnsupportedModel
+from laplacebook.errors import LaplaceError, UnsupportedModel
 
 __all__ = ["laplace_guide"]
 
@@ -41,6 +42,11 @@ def laplace_guide(
         raise UnsupportedModel(
             "NumPyro's guide is Gaussian in the unconstrained space; this approximation is not.",
             remedy='fit with space="unconstrained", or use sample().',
+        )
+    if not np.all(np.isfinite(mode_vector)):
+        raise LaplaceError(
+            "This fit failed, and every number of it is NaN: there is no guide.",
+            remedy="fit with throw=True, which says why it failed.",
         )
     guide = _LaplaceGuide(
         density.model, init_loc_fn=init_to_value(values=mode), hessian_fn=lambda loss, u: precision

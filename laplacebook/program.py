@@ -22,6 +22,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from laplacebook.errors import LaplaceError
+
 __all__ = ["Fixed", "is_data", "name_of"]
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
@@ -35,7 +37,7 @@ class Fixed:
     """A Python value that is part of a compiled program: equal while nothing has changed.
 
     Raises:
-        RuntimeError: on reading ``value``, if the value has changed since.
+        LaplaceError: on reading ``value``, if the value has changed since.
     """
 
     __slots__ = ("_fingerprint", "_hash", "_opaque", "_value")
@@ -51,8 +53,14 @@ class Fixed:
     def value(self) -> Any:
         """The value, unchanged since it was fixed."""
         if _look(self._value)[0] != self._fingerprint:
-            raise RuntimeError(
-                f"{self._value!r}, or something it reads, has changed since the fit. Fit again."
+            raise LaplaceError(
+                f"'{name_of(self._value)}', or something that it reads, has changed since the fit.",
+                causes=[
+                    "a global, a list, an array or an attribute was changed after the fit",
+                    "the model changes what it reads: it counts its calls, appends to a list or keeps "
+                    "a value in an attribute",
+                ],
+                remedy="fit again; a model has to leave what it reads as it is.",
             )
         return self._value
 
@@ -122,16 +130,22 @@ class _Eye:
     def fingerprint(self, value: Any) -> Hashable:
         if isinstance(value, _ATOMS):
             return type(value), repr(value)
-        if isinstance(value, jax.Array | jax.stages.Wrapped) or _is_library(value):
+        if isinstance(value, jax.Array | jax.stages.Wrapped | np.ufunc) or _is_library(value):
             return _Same(value)
         if id(value) in self.seen:
             return "seen", self.seen[id(value)][0]
         self.seen[id(value)] = len(self.seen), value
         if isinstance(value, np.ndarray):
-            return value.dtype.str, value.shape, self.contents(value)
+            attributes = self.fingerprint(_attributes(value))
+            return type(value), value.dtype.str, value.shape, self.contents(value), attributes
+        if hasattr(
+            type(value), "__array__"
+        ):  # a table, which fills caches of its own when it is read
+            self.opaque = True
+            return type(value), self.contents(np.asarray(value))
         parts = self.parts(value)
         if parts is None:
-            self.opaque = True
+            self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
             return _Same(value)
         return parts[0], tuple(self.fingerprint(part) for part in parts[1:])
 
@@ -170,15 +184,34 @@ class _Eye:
             return [kind, attributes, *sorted(value, key=repr)]
         if isinstance(value, dict):
             return [kind, attributes, *value, *value.values()]
-        return None if attributes is None else ["instance", kind, attributes]
+        return ["instance", kind, attributes] if _is_seen(kind, attributes) else None
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """Attributes of an instance, but for weak references: caches, as of a transform's inverse."""
-    attributes = getattr(value, "__dict__", None)
-    if attributes is None:
+    slots = _slots(type(value))
+    if not slots and not hasattr(value, "__dict__"):
         return None
-    return {k: v for k, v in attributes.items() if not isinstance(v, weakref.ReferenceType)}
+    unset = object()
+    held = getattr(value, "__dict__", {}) | {n: getattr(value, n, unset) for n in slots}
+    return {
+        k: v for k, v in held.items() if v is not unset and not isinstance(v, weakref.ReferenceType)
+    }
+
+
+def _slots(kind: type) -> list[str]:
+    """The names under which a class keeps values outside of the instance's dict."""
+    members = types.MemberDescriptorType
+    found = [n for base in kind.__mro__ for n, m in vars(base).items() if isinstance(m, members)]
+    return [name for name in found if name != "__dict__"]
+
+
+def _is_seen(kind: type, attributes: dict[str, Any] | None) -> bool:
+    """Whether the attributes are all: an instance of an extension type is larger, and holds more."""
+    if attributes is None:
+        return False
+    pointers = len(_slots(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return kind.__basicsize__ <= object.__basicsize__ + pointers * tuple.__itemsize__
 
 
 def _is_library(value: Any) -> bool:

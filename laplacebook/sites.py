@@ -22,6 +22,7 @@ from numpyro.distributions import (
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.initialization import init_to_feasible
 
+from laplacebook.broadcasting import refuse_crossed
 from laplacebook.errors import UnsupportedModel
 from laplacebook.validity import innermost
 
@@ -76,12 +77,23 @@ def find_sites(
         with validation_enabled(False):
             trace = handlers.trace(started).get_trace(*args, **kwargs)
         latent.extend(_latent_sites(trace, space))
+        _refuse_misshapen(trace)
         names.update(trace)
 
     try:
         jax.eval_shape(run_model)
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
+    except ValueError as error:
+        if not str(error).startswith("Incompatible shapes for broadcasting"):
+            raise
+        raise _shapes_differ(error) from error
+    if not sum(site.size for site in latent):
+        raise UnsupportedModel(
+            f"The latent sites have no number in them: {', '.join(s.name for s in latent)}.",
+            causes=["data without columns or groups, so that there is nothing to infer"],
+            remedy="check the shapes of the arguments.",
+        )
     return tuple(latent), frozenset(names)
 
 
@@ -107,9 +119,23 @@ def _needs_values(error: Exception) -> UnsupportedModel:
     )
 
 
+def _shapes_differ(error: Exception) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"Shapes within the model do not fit together. {error}",
+        causes=[
+            "a plate of another size than the data",
+            "arguments with different numbers of rows",
+        ],
+        remedy="compare the shapes of the arguments with the sizes of the plates; "
+        "numpyro.util.format_shapes shows those of the sites.",
+    )
+
+
 def _feasible(message: dict) -> Array | None:
     if message["type"] != "sample" or message["is_observed"]:
         return None
+    if message["fn"].support.is_discrete:
+        raise _discrete(message)
     with _refused(message):
         return init_to_feasible(message)
 
@@ -190,23 +216,32 @@ def _latent_sites(trace: dict, space: str) -> list[Site]:
     ]
 
 
+def _refuse_misshapen(trace: dict) -> None:
+    for site in trace.values():
+        # The steps of a scan are an axis that no plate declares.
+        if site["type"] == "sample" and site["is_observed"] and not site.get("_control_flow_done"):
+            refuse_crossed(site)
+
+
 def _is_improper(fn: Distribution) -> bool:
     while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
         fn = fn.base_dist
     return type(fn) is ImproperUniform
 
 
+def _discrete(site: dict) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The latent site '{site['name']}' is discrete ({type(site['fn']).__name__}): it has no curvature.",
+        causes=[
+            "a mixture's labels, a change point or a count was left as a latent site",
+            "it is data: obs= was forgotten, or what was passed to it is None",
+        ],
+        remedy="sum it out (numpyro.distributions.MixtureSameFamily does so for mixtures), or observe it.",
+    )
+
+
 def _coordinates_shape(site: dict, space: str) -> tuple[int, ...]:
     name, support = site["name"], site["fn"].support
-    if support.is_discrete:
-        raise UnsupportedModel(
-            f"The latent site '{name}' is discrete ({type(site['fn']).__name__}): it has no curvature.",
-            causes=[
-                "a mixture's labels, a change point or a count was left as a latent site",
-                "it is data: obs= was forgotten, or what was passed to it is None",
-            ],
-            remedy="sum it out (numpyro.distributions.MixtureSameFamily does so for mixtures), or observe it.",
-        )
     shape = jnp.shape(site["value"])
     if space == "constrained":
         if innermost(support).event_dim:

@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from laplacebook.sites import Site
 __all__ = ["load", "save"]
 
 _FORMAT = 1
+_BENT = 0.01  # relative change of the curvature along one direction
 _MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
 
 
@@ -91,8 +92,8 @@ def load(
         FileNotFoundError: there is no such file.
         LaplaceError: the file is damaged, or another program's, or of a newer version; or it is the
             approximation of another model or of other data: the latent sites differ, the log
-            likelihood or the log prior at the saved mode does, or the model's mode is a hundredth
-            of a posterior standard deviation or more away.
+            likelihood, the log prior or the curvature at the saved mode does, or the model's mode is
+            a hundredth of a posterior standard deviation or more away.
         UnsupportedModel: the model has no density on R^D.
     """
     stored = _read(Path(path))
@@ -162,7 +163,8 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
 
 
 def _check_sites(stored: _Stored, density: ModelDensity) -> None:
-    if density.sites != stored.sites:
+    now = tuple(replace(site, improper=False) for site in density.sites)  # no part of the file
+    if now != stored.sites:
         raise LaplaceError(
             f"The file is the approximation of another model: its latent sites are "
             f"{_described(stored.sites)}; those of this model are {_described(density.sites)}.",
@@ -172,31 +174,34 @@ def _check_sites(stored: _Stored, density: ModelDensity) -> None:
 
 
 def _check_log_joint(stored: _Stored, density: ModelDensity, precision: DensePrecision) -> None:
-    terms, decrement = _terms_and_decrement(density, stored.mode_vector, precision)
+    terms, decrement, bend = _terms_and_distances(density, stored.mode_vector, precision)
     tolerance = float(jnp.sqrt(jnp.finfo(stored.mode_vector.dtype).eps))
     now = (terms.log_likelihood, terms.log_prior, *(terms.values[name] for name in stored.mode))
     saved = (stored.log_likelihood, stored.log_prior, *stored.mode.values())
     same = all(
         np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(now, saved, strict=True)
     )
-    if same and decrement <= _MOVED:
+    if same and decrement <= _MOVED and bend <= _BENT:
         return
     raise LaplaceError(
         f"The file is the approximation of another model or of other data: at the saved mode the "
         f"log likelihood is now {terms.log_likelihood:.8g}, saved {stored.log_likelihood:.8g}; the "
         f"log prior {terms.log_prior:.8g}, saved {stored.log_prior:.8g}; the mode of this model is "
-        f"about {decrement:.2g} posterior standard deviations away.",
+        f"about {decrement:.2g} posterior standard deviations away; its curvature differs by {bend:.2g}.",
         causes=["other data, or data in another order", "a prior or a likelihood has changed"],
         remedy="pass the model and the arguments of the fit, or fit again.",
     )
 
 
 @jax.jit
-def _terms_and_decrement(
+def _terms_and_distances(
     density: ModelDensity, u: Array, precision: DensePrecision
-) -> tuple[Terms, Array]:
-    (_, terms), gradient = jax.value_and_grad(density.loss, has_aux=True)(u)
-    return terms, jnp.sqrt(gradient @ precision.solve(gradient))
+) -> tuple[Terms, Array, Array]:
+    """The terms at u, how far off the mode is, and how far off a step along which A v = 1 bends."""
+    slope, terms = jax.grad(density.loss, has_aux=True)(u)
+    step = precision.solve(jnp.ones_like(u))
+    bend = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
+    return terms, jnp.sqrt(slope @ precision.solve(slope)), jnp.abs(bend - 1).max()
 
 
 def _described(sites: tuple[Site, ...]) -> str:

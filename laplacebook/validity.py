@@ -54,8 +54,10 @@ def parameters(fn: Distribution, unseen: Any = False) -> Iterator[Parameter]:
 
 def supports_data(site: dict) -> Bool[Array, ""]:
     """Whether the data of an observed site lie in the support of its distribution."""
-    inside, mask = satisfies(site["fn"].support, site["value"]), getattr(site["fn"], "_mask", True)
-    return jnp.all(inside | ~jnp.asarray(mask))
+    fn, value = site["fn"], jnp.asarray(site["value"])
+    if value.ndim < fn.event_dim:  # one datum for the whole event
+        value = jnp.broadcast_to(value, fn.event_shape)
+    return jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
 
 
 def innermost(constraint: constraints.Constraint) -> constraints.Constraint:

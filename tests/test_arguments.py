@@ -145,6 +145,19 @@ def test_what_is_no_array_of_real_numbers_is_refused(data, message):
     assert message in " ".join(str(caught.value).split())
 
 
+def test_masked_arrays_are_refused():
+    hidden = np.ma.masked_array([1.0, 400.0], mask=[False, True])
+    with pytest.raises(lb.UnsupportedModel, match="'features' is a masked array"):
+        lb.laplace(model, hidden)
+    assert lb.laplace(model, np.ma.masked_array([1.0, 2.0])).mode["w"] == pytest.approx(1)
+
+
+def test_a_column_of_a_data_frame_is_named():
+    column = pytest.importorskip("pandas").Series([1.0, 2.0])
+    with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):
+        lb.laplace(model, column)
+
+
 def test_an_error_of_the_model_itself_is_passed_on():
     def wrong(y):
         numpyro.sample("w", dist.Normal(0, 1))

@@ -1,6 +1,8 @@
 """When a compiled model may be used again: the fingerprint of all that a Python value can reach."""
 
+import collections
 import functools
+import random
 import sys
 import types
 
@@ -9,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from laplacebook.errors import LaplaceError
 from laplacebook.program import Fixed, is_data
 
 scale = 1.0
@@ -261,5 +264,39 @@ def test_a_value_that_has_changed_is_not_handed_out():
     fixed = Fixed(values)
     assert fixed.value is values
     values.append(2.0)
-    with pytest.raises(RuntimeError, match="has changed since the fit"):
+    with pytest.raises(LaplaceError, match="has changed since the"):
         _ = fixed.value
+
+
+class Slotted(Base):
+    """A dict, from the base, and a slot."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self):
+        self.scale = 1.0
+
+
+def test_slots_and_attributes_of_arrays_show():
+    slotted, array = Slotted(), np.zeros(2).view(np.ma.MaskedArray)
+    before = Fixed(slotted), Fixed(array)
+    assert before == (Fixed(slotted), Fixed(array))
+    slotted.scale, array[0] = 2.0, np.ma.masked
+    assert before[0] != Fixed(slotted) and before[1] != Fixed(array)
+
+
+class Queue(collections.deque):
+    """An extension's content beside a dict."""
+
+
+def test_what_an_extension_type_holds_beside_its_attributes_is_not_taken_as_unchanged():
+    for value in (Queue([1.0]), random.Random(0)):
+        assert Fixed(value) != Fixed(value)
+        assert Fixed(value).value is value
+
+
+def test_a_changed_data_frame_shows():
+    frame = pytest.importorskip("pandas").DataFrame({"y": [1.0]})
+    before = Fixed(frame)
+    frame.loc[0, "y"] = 2.0
+    assert before != Fixed(frame)

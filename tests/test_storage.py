@@ -188,3 +188,14 @@ def test_deflated_by_another_tool(saved):
             new.writestr(name, old.read(name))
     saved.write_bytes(packed.getvalue())
     assert lb.load(saved, coin, COIN).mode["theta"] == pytest.approx(10 / 13)
+
+
+def test_a_flat_prior(tmp_path):
+    def model(y, curvature=1.0):
+        x = numpyro.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.factor("bowl", -curvature * (x - y) ** 2)
+
+    approx, path = lb.laplace(model, 2.0, np.array(1.0)), tmp_path / "flat"
+    approx.save(path)
+    assert lb.load(path, model, 2.0, np.array(1.0)).mode["x"] == approx.mode["x"]
+    refused(path, model, 2.0, np.array(5.0), match="curvature differs by 4")
