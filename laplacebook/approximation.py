@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from laplacebook.consistency import follows_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain, twice_differentiable
 from laplacebook.mode import Certificate, find_mode
@@ -21,7 +22,11 @@ EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its in
 
 
 class _Fit(NamedTuple):
-    """What one compiled call computes; ``last`` is where the search stood, for an error to explain."""
+    """What one compiled call computes.
+
+    For an error to explain: ``last`` is where the search stood, and ``stationary`` whether that is
+    a mode by its derivatives.
+    """
 
     mode: dict[str, Array]
     mode_vector: Array
@@ -30,6 +35,7 @@ class _Fit(NamedTuple):
     log_prior: Array
     certificate: Certificate
     last: Array
+    stationary: Array
 
 
 def laplace(
@@ -68,6 +74,8 @@ def laplace(
         A :class:`LaplaceApproximation`.
 
     Raises:
+        ValueError: an option has no such value, ``start`` does not fit the sites, or ``starts``
+            lacks a key.
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
         NonFinite: the log joint is not finite where the search begins, a distribution's parameters
             are not valid at the mode, or data lie outside the support of their distribution.
@@ -85,6 +93,8 @@ def laplace(
     >>> print(f"{jnp.exp(-approx.log_evidence):.1f}")  # the exact value is 110
     113.3
     """
+    if starts < 1:
+        raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
     density = ModelDensity(model, args, kwargs, space)
     fits = [_fit(density, None if start is None else density.start(start))]
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fits))
@@ -92,7 +102,7 @@ def laplace(
         fits = _search_again(density, fits[0], starts, key, traced)
     best = fits[0]
     if throw and not traced and not best.certificate.converged:
-        raise explain(density, best.last, best.certificate)
+        raise explain(density, best.last, best.certificate, bool(best.stationary))
     others = tuple(_result(density, fit) for fit in fits[1:])
     return _result(density, best, others)
 
@@ -138,6 +148,7 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
         found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
     sound = found.certificate.converged & density.valid(found.point)
+    sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision)
     if density.space == "constrained":
         deviations = jnp.sqrt(precision.diagonal_of_inverse())
         sound &= jnp.all(found.beside.room > EDGE * deviations)
@@ -153,4 +164,5 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
         log_prior=terms.log_prior,
         certificate=certificate,
         last=found.point,
+        stationary=found.certificate.converged,
     )

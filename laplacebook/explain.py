@@ -59,13 +59,16 @@ def twice_differentiable() -> Iterator[None]:
         ) from error
 
 
-def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certificate) -> LaplaceError:
+def explain(
+    density: ModelDensity, u: Float[Array, " D"], certificate: Certificate, stationary: bool
+) -> LaplaceError:
     """The error for a search that ended at u without a certificate.
 
     Args:
         density: the log joint that was searched.
         u: where the search stood, shape (D,).
         certificate: what is known of that point.
+        stationary: whether it is a mode by its derivatives, and fails in another way.
 
     Returns:
         The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
@@ -84,6 +87,8 @@ def explain(density: ModelDensity, u: Float[Array, " D"], certificate: Certifica
     kinks = _kinks(density, u, hessian)
     if kinks:
         return _kink(density, u, kinks)
+    if stationary:
+        return _jumps_about(density, u)
     level = certificate.newton_decrement <= COARSEST
     return _level(density, u) if level else _not_converged(density, u, certificate)
 
@@ -199,6 +204,19 @@ def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> No
             "abs, max, clip, where or relu within the model",
         ],
         remedy="use a smooth prior (Normal, StudentT) or a smooth function, or draw samples with NUTS.",
+    )
+
+
+def _jumps_about(density: ModelDensity, u: Array) -> NotConverged:
+    return NotConverged(
+        f"The log joint does not follow its own gradient: within one posterior standard deviation of "
+        f"{print_point(density, u)} it changes by more than its slope explains.",
+        causes=[
+            "a jump: a change point (where(t < tau, ...)), round, floor, an index made of a latent site",
+            "jax.lax.stop_gradient, or a derivative of the model's own that is wrong",
+        ],
+        remedy="write the likelihood as a smooth function of the latent sites (a sigmoid for a step), or "
+        "sum the discrete choice out.",
     )
 
 

@@ -36,7 +36,8 @@ class Certificate:
         converged: the Newton decrement is at most the square root of the machine precision (or
             the rounding of the coordinates where that is larger, up to 0.001), A is positive
             definite beyond rounding, and 0.00001 standard deviations away (0.01 in float32), on
-            both sides, the gradient is what A says: not so at a kink, or on a tail.
+            both sides, the gradient is what A says: not so at a kink, or on a tail. And of a fit:
+            one standard deviation away the log joint is what its gradient says.
         newton_decrement: sqrt(g' A^-1 g), the distance to the mode in posterior standard
             deviations; at least the rounding of the coordinates.
         iterations: evaluations of the log joint with its gradient.

@@ -48,8 +48,11 @@ class DensePrecision:
     ) -> Float[Array, "*S D"]:
         """Draws from N(0, A^-1): L' x = z with z standard normal, so that Cov x = L'^-1 L^-1 = A^-1."""
         normal = jax.random.normal(key, (*sample_shape, self.matrix.shape[-1]), self.matrix.dtype)
-        flat = normal.reshape(-1, normal.shape[-1]).T
-        return solve_triangular(self.cholesky, flat, lower=True, trans="T").T.reshape(normal.shape)
+        return self.whitened(normal.reshape(-1, normal.shape[-1]).T).T.reshape(normal.shape)
+
+    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+        """L'^-1 z: a step that z measures in posterior standard deviations."""
+        return solve_triangular(self.cholesky, z, lower=True, trans="T")
 
     def inverse(self) -> Float[Array, "*B D D"]:
         """A^-1, dense."""

@@ -147,7 +147,7 @@ LOUD = {
     "clipped": (clipped, (Y + 2,), lb.NotConverged, "slope of the log joint jumps at x = 1"),
     "two parabolas": (bent, (), lb.NotConverged, "not like a parabola"),
     "hyperbola": (hyperbola, (6.0,), lb.NotConverged, "remove what is redundant"),
-    "repeated": (repeated, (np.full(6, 1.3),), lb.NotConverged, "The search ran away"),
+    "repeated": (repeated, (np.full(6, 1.3),), lb.NotConverged, "edge of the support of 's'"),
     "cliff": (cliff, (), lb.NotConverged, "not like a parabola"),
     "root": (root, (), lb.NonFinite, "sqrt, abs, log"),
 }

@@ -47,6 +47,23 @@ def flat_normal(y):
     numpyro.sample("y", dist.Normal(mean, sd).expand([len(y)]).to_event(1), obs=y)
 
 
+def rounded(y):
+    x = numpyro.sample("x", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(jnp.round(100 * x) / 100, 0.1), obs=y)
+
+
+def stopped(y):
+    x = numpyro.sample("x", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(jax.lax.stop_gradient(x), 0.1), obs=y)
+
+
+def change_point(y):
+    tau = numpyro.sample("tau", dist.Uniform(0, len(y) - 1))
+    level = numpyro.sample("level", dist.Normal(0, 5).expand([2]).to_event(1))
+    mean = jnp.where(jnp.arange(len(y)) < tau, level[0], level[1])
+    numpyro.sample("y", dist.Normal(mean, 1).to_event(1), obs=y)
+
+
 COLLINEAR = np.c_[FEATURES, FEATURES.sum(1)]
 HEADS = RNG.random(50) < 0.5
 #: model, arguments, the error, what its message has to say
@@ -83,6 +100,14 @@ REFUSED = [
         ["edge of the support of 'sd'", "shrink to zero", "repeated"],
     ),
     (flat_normal, (np.array([2.0]),), lb.LaplaceError, ["sd", "single observation"]),
+    (rounded, (3.0,), lb.NotConverged, ["does not follow its own gradient", "round"]),
+    (stopped, (3.0,), lb.NotConverged, ["does not follow its own gradient", "stop_gradient"]),
+    (
+        change_point,
+        (np.repeat([0.0, 6.0], [12, 8]) + 0.5 * RNG.normal(size=20),),
+        lb.NotConverged,
+        ["does not follow its own gradient", "a change point"],
+    ),
 ]
 
 

@@ -122,3 +122,43 @@ def test_a_start_has_to_name_the_latent_sites():
 def test_a_start_on_the_edge_has_no_coordinate():
     with pytest.raises(ValueError, match="on the edge of, the support of 'x', Positive"):
         lb.laplace(one(dist.HalfNormal(1)), start={"x": 0.0})
+
+
+def square(y):
+    x = numpyro.sample("x", dist.Normal(0, 2))
+    numpyro.sample("y", dist.Normal(x**2, 0.5), obs=y)
+
+
+def test_several_starts_find_the_modes():
+    """x^2 near 4 has two modes of one height; a flat prior cannot be drawn, and is searched all the same."""
+    approx = lb.laplace(square, 4.0, starts=6, key=jax.random.key(0))
+    (other,) = approx.other_modes
+    assert other.mode["x"] == pytest.approx(-float(approx.mode["x"]), rel=1e-8)
+    assert other.log_evidence == pytest.approx(float(approx.log_evidence), rel=1e-8)
+    assert "2 modes found" in repr(approx)
+
+    def cauchy(y):
+        m = numpyro.sample("m", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Cauchy(m, 1).expand([2]).to_event(1), obs=y)
+
+    found = lb.laplace(cauchy, np.array([-10.0, 10.0]), starts=8, key=jax.random.key(0))
+    assert len(found.other_modes) == 1
+
+
+def test_several_starts_of_one_mode_are_one():
+    def normal(y):
+        x = numpyro.sample("x", dist.Normal(0, 100))
+        numpyro.sample("y", dist.Normal(x, 1), obs=y)
+
+    approx = lb.laplace(normal, 3.0, starts=5, key=jax.random.key(1))
+    assert approx.other_modes == ()
+    assert "modes found" not in repr(approx)
+
+
+def test_what_several_starts_need():
+    with pytest.raises(ValueError, match="needs key="):
+        lb.laplace(square, 4.0, starts=2)
+    with pytest.raises(ValueError, match="1 or more"):
+        lb.laplace(square, 4.0, starts=0)
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        jax.jit(lambda y: lb.laplace(square, y, starts=2, key=jax.random.key(0)).log_evidence)(4.0)
