@@ -148,10 +148,11 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
         found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)
     sound = found.certificate.converged & density.valid(found.point)
-    sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision)
+    room = found.beside.room
+    sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
     if density.space == "constrained":
         deviations = jnp.sqrt(precision.diagonal_of_inverse())
-        sound &= jnp.all(found.beside.room > EDGE * deviations)
+        sound &= jnp.all(room > EDGE * deviations)
     certificate = replace(found.certificate, converged=sound)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)

@@ -17,7 +17,10 @@ NODE = np.sqrt(3 / 7)  # Gauss-Lobatto with five points, of which the middle one
 
 
 def follows_gradient(
-    f: Callable[[Array], Array], mode: Float[Array, " D"], precision: DensePrecision
+    f: Callable[[Array], Array],
+    mode: Float[Array, " D"],
+    precision: DensePrecision,
+    room: Float[Array, " D"],
 ) -> Bool[Array, ""]:
     """Whether f changes by the integral of its slope, one standard deviation to both sides.
 
@@ -28,12 +31,15 @@ def follows_gradient(
         f: the negative log joint, of a vector of shape (D,).
         mode: where its gradient vanishes, shape (D,).
         precision: the Hessian there.
+        room: how far each coordinate is from the end of its interval; no more than half of it is
+            used, since a density may be singular at the end. Shape (D,).
 
     Returns:
         Whether it does; true where f is not finite on the way.
     """
     signs = np.random.default_rng(1).choice([-1, 1], mode.size) / np.sqrt(mode.size)
     direction = precision.whitened(jnp.asarray(signs, mode.dtype))
+    direction *= jnp.minimum(1, jnp.min(room / jnp.abs(direction)) / 2)
     nodes = jnp.asarray([-1, -NODE, 0, NODE, 1], mode.dtype)
 
     def along(t: Array) -> tuple[Array, Array]:
