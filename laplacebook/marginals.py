@@ -24,6 +24,7 @@ __all__ = ["marginals", "values_at"]
 
 _DRAWS = 65_536  # for a site that mixes coordinates
 _BATCH = 1024  # of the draws that are in memory at once
+_TAIL = 0.01  # of a standard deviation, from the last node: below it the rest is a millionth
 _NODES = 200  # exact to 1e-8 for a log-normal or logit-normal whose logarithm or logit has sd <= 3
 
 
@@ -131,11 +132,14 @@ def _deviation(values: Float[Array, "K *shape"], roots: Float[Array, " K"]) -> A
     """The standard deviation from values at the nodes, of square roots of weights.
 
     The roots, because the square of a value far out may overflow where its weighted square is small.
+    NaN where the outermost nodes still count: the tail goes on beyond them.
     """
     weighted = partial(jnp.tensordot, roots, axes=1)
     scale = jnp.expand_dims(roots, range(1, values.ndim))
     mean = weighted(scale * values)
-    return jnp.linalg.norm(scale * (values - mean), axis=0)
+    parts = jnp.abs(scale * (values - mean))
+    total = jnp.linalg.norm(parts, axis=0)
+    return jnp.where(jnp.maximum(parts[0], parts[-1]) <= _TAIL * total, total, jnp.nan)
 
 
 @lru_cache

@@ -128,9 +128,11 @@ class LaplaceApproximation:
         """Standard deviations under q, by site, on the scale on which the user wrote the model.
 
         Where each number of a site is a function of one coordinate, by Gauss-Hermite quadrature of
-        its one-dimensional marginal. Elsewhere (a simplex, a correlation matrix, an ordered vector,
-        a support that depends on another site) from 65,536 draws with a fixed key, of which the
-        relative standard error is 0.3 % where the marginal is near a Gaussian.
+        its one-dimensional marginal; NaN where its tail is too long for that (a log-normal number
+        whose logarithm has a standard deviation above eight). Elsewhere (a simplex, a correlation
+        matrix, an ordered vector, a support that depends on another site) from 65,536 draws with a
+        fixed key, of which the relative standard error is 0.3 % where the marginal is near a
+        Gaussian.
         """
         return self._marginals([])[0]
 

@@ -80,6 +80,7 @@ def find_sites(
         _refuse_misshapen(trace)
         names.update(trace)
 
+    before = _random_state()
     try:
         jax.eval_shape(run_model)
     except _NOT_CONCRETE as error:
@@ -88,6 +89,8 @@ def find_sites(
         if not str(error).startswith("Incompatible shapes for broadcasting"):
             raise
         raise _shapes_differ(error) from error
+    if _random_state() != before:
+        raise _draws_numbers("from NumPy's global generator (np.random)")
     if not sum(site.size for site in latent):
         raise UnsupportedModel(
             f"The latent sites have no number in them: {', '.join(s.name for s in latent)}.",
@@ -131,6 +134,24 @@ def _shapes_differ(error: Exception) -> UnsupportedModel:
     )
 
 
+def _random_state() -> tuple:
+    """Of NumPy's global generator, which changes when a model draws from it."""
+    _, words, *rest = np.random.get_state()  # noqa: NPY002
+    return np.asarray(words).tobytes(), *rest
+
+
+def _draws_numbers(whence: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The model draws random numbers of its own {whence}, so it has no one log joint.",
+        causes=[
+            "dropout or another stochastic layer",
+            "data simulated within the model",
+            "a latent site that numpyro.handlers.block hides",
+        ],
+        remedy="switch the randomness off, or make each random number a latent site (numpyro.sample).",
+    )
+
+
 def _feasible(message: dict) -> Array | None:
     if message["type"] != "sample" or message["is_observed"]:
         return None
@@ -158,15 +179,7 @@ class _Watch(numpyro.primitives.Messenger):
 
     def process_message(self, message: dict) -> None:
         if message["type"] == "prng_key":
-            raise UnsupportedModel(
-                "The model draws random numbers of its own (numpyro.prng_key), so it has no one log joint.",
-                causes=[
-                    "dropout or another stochastic layer",
-                    "data simulated within the model",
-                    "a latent site that numpyro.handlers.block hides",
-                ],
-                remedy="switch the randomness off, or make each random number a latent site (numpyro.sample).",
-            )
+            raise _draws_numbers("(numpyro.prng_key)")
         if message["type"] in ("param", "mutable") and message["value"] is None:
             raise UnsupportedModel(
                 f"'{message['name']}' is a numpyro.{message['type']}: it has no prior.",

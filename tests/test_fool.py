@@ -126,7 +126,15 @@ def root():
 
 COLUMN = Y[:, None]
 MISFIT, TWICE = "repeat each other", "cannot differentiate the log joint twice"
+
+
 #: model, arguments, the error, a phrase of its message
+def perturbed(y):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    noise = np.random.normal()  # noqa: NPY002
+    numpyro.sample("y", dist.Normal(w + noise, 1).expand([len(y)]).to_event(1), obs=y)
+
+
 LOUD = {
     "a column of data": (regression, (FEATURES, COLUMN), lb.UnsupportedModel, MISFIT),
     "a column of data, no plate": (no_plate, (FEATURES, COLUMN), lb.UnsupportedModel, MISFIT),
@@ -141,6 +149,7 @@ LOUD = {
     "differential equation": (decay, (Y,), lb.UnsupportedModel, TWICE),
     "while loop": (halving, (Y,), lb.UnsupportedModel, TWICE),
     "callback": (callback, (Y,), lb.UnsupportedModel, TWICE),
+    "NumPy's generator": (perturbed, (Y,), lb.UnsupportedModel, "from NumPy's global generator"),
     "side effect": (counts_its_calls, (Y,), lb.LaplaceError, "the model changes what it reads"),
     "imputed": (imputed, (Y, Y > 1), lb.NotPositiveDefinite, "a mask hides (obs_mask="),
     "lasso": (lasso, (Y,), lb.NotConverged, "slope of the log joint jumps at x = 0"),

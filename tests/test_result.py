@@ -282,3 +282,16 @@ def test_without_arviz_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match="pip install arviz"):
         lb.laplace(coin, COIN).to_arviz()
+
+
+@pytest.mark.parametrize("log_sd", [2.0, 8.0, 9.0, 12.0])
+def test_a_tail_beyond_the_quadrature_has_no_standard_deviation(log_sd):
+    def long_tailed(log_sd):
+        numpyro.sample("x", dist.LogNormal(0.0, log_sd))
+
+    found = lb.laplace(long_tailed, np.float64(log_sd)).standard_deviation["x"]
+    if log_sd > 8:
+        assert np.isnan(found)
+    else:
+        exact = np.sqrt(np.expm1(log_sd**2) * np.exp(log_sd**2))
+        assert found == pytest.approx(exact, rel=1e-5)
