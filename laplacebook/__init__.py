@@ -11,6 +11,7 @@ from laplacebook.errors import (
     NotPositiveDefinite,
     UnsupportedModel,
 )
+from laplacebook.estimate import Estimate
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Certificate",
     "DensePrecision",
+    "Estimate",
     "LaplaceApproximation",
     "LaplaceError",
     "NonFinite",
