@@ -6,7 +6,7 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,10 @@ class ModelDensity:
         UnsupportedModel: the data do not fit into the precision that JAX works in.
     """
 
+    method = "Laplace approximation"  # what is made of this density, in words
+    function = "log joint"  # what its value is, in words
+    without_prior = "improper"  # why a prior is none, in words
+
     def __init__(
         self,
         model: Callable,
@@ -83,7 +87,7 @@ class ModelDensity:
         return (self._data,), self._program
 
     @classmethod
-    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> "ModelDensity":
+    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> Self:
         """The inverse of :meth:`tree_flatten`."""
         density = object.__new__(cls)
         (density._data,) = children
@@ -122,7 +126,7 @@ class ModelDensity:
 
     @property
     def improper(self) -> tuple[str, ...]:
-        """The latent sites with a flat prior: the evidence is known up to a constant only."""
+        """The latent sites with a flat or masked prior: the evidence is known up to a constant."""
         return tuple(site.name for site in self.sites if site.improper)
 
     @property
