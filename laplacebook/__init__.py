@@ -4,6 +4,8 @@ from importlib import import_module
 from types import ModuleType
 
 from laplacebook.approximation import laplace
+from laplacebook.comparison import compare
+from laplacebook.criteria import bic
 from laplacebook.errors import (
     LaplaceError,
     NonFinite,
@@ -12,6 +14,7 @@ from laplacebook.errors import (
     UnsupportedModel,
 )
 from laplacebook.estimate import Estimate
+from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
@@ -33,9 +36,12 @@ __all__ = [
     "NotPositiveDefinite",
     "Table",
     "UnsupportedModel",
+    "bic",
+    "compare",
     "laplace",
     "laplace_of_density",
     "load",
+    "maximum_likelihood",
     "plotting",
     "taylor_coefficients",
     "taylor_polynomial",

@@ -6,7 +6,7 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,7 @@ class ModelDensity:
         return (self._data,), self._program
 
     @classmethod
-    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> Self:
+    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> "ModelDensity":
         """The inverse of :meth:`tree_flatten`."""
         density = object.__new__(cls)
         (density._data,) = children

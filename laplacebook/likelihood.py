@@ -21,7 +21,7 @@ class LikelihoodDensity(ModelDensity):
     without_prior = "left out"
 
     @classmethod
-    def of(cls, density: ModelDensity) -> "LikelihoodDensity":
+    def of(cls, density: ModelDensity) -> ModelDensity:
         """The likelihood of a log joint."""
         children, program = density.tree_flatten()
         return cls.tree_unflatten(program, children)
