@@ -1,6 +1,7 @@
 """Maximum likelihood against statsmodels, and what it says where there is none."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -191,3 +192,25 @@ def test_the_highest_log_likelihood_of_a_failed_fit_is_no_number():
     highest = maximum_log_likelihood(lb.laplace(coin, np.append(COIN, np.nan), throw=False))
     assert np.isnan(highest.log_likelihood)
     assert not highest.certificate.converged
+
+
+def bounded(y):
+    mean = numpyro.sample("mean", dist.Uniform(0, 1))
+    numpyro.sample("y", dist.Normal(mean, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_the_support_of_a_prior_remains(space):
+    assert lb.maximum_likelihood(bounded, REAL, space=space).mode["mean"] == pytest.approx(
+        REAL.mean(), rel=1e-6
+    )
+    with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite), match="log likelihood"):
+        lb.maximum_likelihood(bounded, REAL + 3, space=space)
+
+
+def test_outside_of_the_support_there_is_no_likelihood():
+    density = LikelihoodDensity(bounded, (REAL + 3,), space="constrained")
+    inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
+    assert inside.log_prior == 0
+    assert outside.log_prior == -np.inf
+    assert outside.log_likelihood > inside.log_likelihood
