@@ -14,7 +14,8 @@ from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
-from laplacebook.evidence import defined, importance_weights, require_fit
+from laplacebook.evidence import defined, importance_weights
+from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["bridge_sampling"]
@@ -59,7 +60,8 @@ def bridge_sampling(
             fewer than two, or one lies outside the support or has density zero; ``num_samples``
             is not a positive integer.
         NonFinite: the log joint is NaN at a draw.
-        NotConverged: there is no approximation, or the iteration does not settle.
+        LaplaceError: the fit failed.
+        NotConverged: the iteration does not settle.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace

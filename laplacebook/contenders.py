@@ -12,9 +12,10 @@ from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.estimate import Estimate
 from laplacebook.observations import observed_numbers, same_numbers
 from laplacebook.plain import is_plain
+from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["Contender", "contender", "refuse_failed", "refuse_other_data"]
+__all__ = ["Contender", "contender", "refuse_other_data"]
 
 
 class Contender(NamedTuple):
@@ -44,7 +45,7 @@ def contender(name: str, model: Any) -> Contender:
     """
     if isinstance(model, LaplaceApproximation):
         _refuse_batch(name, model.mode_vector, 1)
-        refuse_failed(model, f"The fit of '{name}'")
+        require_converged(model, f"The fit of '{name}'")
         _refuse_improper(name, model)
         return Contender(name, _finite(name, model.log_evidence), approx=model)
     if isinstance(model, Estimate):
@@ -82,16 +83,6 @@ def _refuse_batch(name: str, number: Any, dimensions: int) -> None:
         raise ValueError(
             f"models['{name}'] is a batch, or not computed yet (jit, vmap, grad): compare takes one "
             "model at a time, and no compiled one"
-        )
-
-
-def refuse_failed(approx: LaplaceApproximation, what: str) -> None:
-    """LaplaceError for a fit without a mode, where that is known; ``what`` names the fit."""
-    converged = approx.certificate.converged
-    if not isinstance(converged, jax.core.Tracer) and not np.all(converged):
-        raise LaplaceError(
-            f"{what} failed, and every number of it is NaN.",
-            remedy="fit with throw=True, which says why it failed.",
         )
 
 

@@ -5,9 +5,9 @@ from typing import SupportsFloat
 
 from jaxtyping import Array, Float
 
-from laplacebook.contenders import refuse_failed
 from laplacebook.errors import UnsupportedModel
 from laplacebook.plain import is_plain
+from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["bic"]
@@ -42,6 +42,6 @@ def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[
             "This is the approximation of a plain density: which part of it is the likelihood is not known.",
             remedy="write it as a NumPyro model and fit that with laplace or maximum_likelihood.",
         )
-    refuse_failed(approx, "The fit")
+    require_converged(approx, "The fit")
     dimension = approx.mode_vector.shape[-1]
     return dimension * log(number) - 2 * approx.log_likelihood

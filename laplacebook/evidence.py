@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from math import log, pi
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -12,11 +11,12 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
-from laplacebook.errors import NonFinite, NotConverged, UnsupportedModel
+from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate, log_mean
 from laplacebook.pareto import pareto_k, usable_below
 from laplacebook.precision import DensePrecision
 from laplacebook.program import name_of
+from laplacebook.requirements import require_fit, require_number
 from laplacebook.result import LaplaceApproximation
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "importance_sampling",
     "importance_weights",
     "prior_sampling",
-    "require_fit",
-    "require_number",
 ]
 
 
@@ -130,7 +128,8 @@ def importance_sampling(
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
             ``degrees_of_freedom`` is not positive; ``approx`` is a batch.
-        NonFinite: the log joint is NaN at a draw, or there is no approximation.
+        NonFinite: the log joint is NaN at a draw.
+        LaplaceError: the fit failed.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace
@@ -200,39 +199,6 @@ def _log_student(square: Array, dimension: int, nu: Array) -> Array:
     """The log density of a Student-t vector of unit scale, over (2 pi)^(-D/2)."""
     constant = gammaln((nu + dimension) / 2) - gammaln(nu / 2) - dimension / 2 * jnp.log(nu / 2)
     return constant - (nu + dimension) / 2 * jnp.log1p(square / nu)
-
-
-def require_number(name: str, number: Any) -> None:
-    """Refuse what cannot count draws or points.
-
-    Raises:
-        ValueError: ``number`` is not a positive integer.
-    """
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
-
-
-def require_fit(approx: Any) -> None:
-    """Refuse an approximation to integrate with that is none.
-
-    Raises:
-        ValueError: ``approx`` is a batch.
-        NotConverged: the fit failed, and was made with ``throw=False``.
-        TypeError: it is something else.
-    """
-    if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(f"This takes what laplace(...) returns, not {type(approx).__name__}.")
-    if jnp.ndim(approx.mode_vector) != 1:
-        raise ValueError(
-            f"This is a batch of approximations (mode_vector has shape "
-            f"{approx.mode_vector.shape}): call the function within jax.vmap."
-        )
-    converged = approx.certificate.converged
-    if not isinstance(converged, jax.core.Tracer) and not converged:
-        raise NotConverged(
-            "There is no approximation: its fit failed, so all its numbers are NaN.",
-            remedy="fit without throw=False to see why.",
-        )
 
 
 def defined(values: Float[Array, " S"], density: ModelDensity, where: str) -> Float[Array, " S"]:

@@ -31,8 +31,8 @@ class LikelihoodDensity(ModelDensity):
         """All latent sites: none has a prior."""
         return tuple(site.name for site in self.sites)
 
-    def terms(self, u: Float[Array, " D"]) -> Terms:
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
         """Log likelihood, a log prior of zero within the support, and latent values at u."""
-        terms = super().terms(u)
+        terms = super()._terms(trace, log_probs, u)
         outside = jnp.any(terms.room < 0)
         return terms._replace(log_prior=jnp.where(outside, -jnp.inf, 0).astype(u.dtype))

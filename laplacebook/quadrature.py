@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
-from laplacebook.evidence import defined, require_fit, require_number
+from laplacebook.evidence import defined
 from laplacebook.precision import DensePrecision
+from laplacebook.requirements import require_fit, require_number
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["gauss_hermite"]
@@ -43,7 +44,7 @@ def gauss_hermite(
         ValueError: K is not a whole number between 1 and 200, D is above five, or the grid has
             above 10^8 points (the message says how many); ``approx`` is a batch.
         NonFinite: the log joint is NaN at a point of the grid.
-        NotConverged: there is no approximation.
+        LaplaceError: the fit failed.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace

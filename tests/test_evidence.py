@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from scipy.special import betaln, gammaln
 
 import laplacebook as lb
-from laplacebook.evidence import require_fit, require_number
+from laplacebook.requirements import require_fit, require_number
 from tests.models import coin, line
 
 HEADS = np.repeat([1.0, 0.0], [8, 1])
@@ -224,7 +224,7 @@ def test_a_likelihood_that_is_undefined_at_a_draw_is_refused():
 
 def test_what_is_no_approximation_is_refused():
     key = jax.random.key(0)
-    with pytest.raises(lb.NotConverged, match="There is no approximation"):
+    with pytest.raises(lb.LaplaceError, match="The fit failed"):
         lb.importance_sampling(lb.laplace(flat, jnp.nan, throw=False), key)
     with pytest.raises(ValueError, match="jax.vmap"):
         lb.importance_sampling(jax.vmap(lambda y: lb.laplace(mean, y))(COUNTS[:, None]), key)
