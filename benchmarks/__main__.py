@@ -6,13 +6,14 @@ Prints a table a subject and writes them all to ``_build/bench/``.
 import argparse
 from pathlib import Path
 
-from benchmarks import coin, cost, logistic, memory, regression, report, runner
+from benchmarks import coin, cost, evidence, logistic, memory, regression, report, runner
 
 SUBJECTS = {
     "coin": coin,
     "logistic": logistic,
     "regression": regression,
     "cost": cost,
+    "evidence": evidence,
     "memory": memory,
 }
 

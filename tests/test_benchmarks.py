@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import report, runner
+from benchmarks import evidence, report, runner
 from benchmarks.fits import measure
 from benchmarks.runner import Call, Row
 
@@ -93,3 +93,14 @@ def test_a_real_row_agrees():
     )
     (found,) = runner.results([Row("a fit", ours, peer, "NumPyro SVI", "next")], 1)
     assert found.apart < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("ours", "by_hand", "size"),
+    [
+        (evidence.prior_draws, evidence.prior_draws_by_hand, (200_000,)),
+        (evidence.importance_draws, evidence.importance_draws_by_hand, (2_000, 100, 3)),
+    ],
+)
+def test_evidences_by_hand_are_those_of_the_package(ours, by_hand, size):
+    assert ours(*size)["value"] == pytest.approx(by_hand(*size)["value"], abs=0.05)
