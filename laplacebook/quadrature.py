@@ -70,8 +70,8 @@ def gauss_hermite(
         )
     if num_points > NODES:
         raise ValueError(f"num_points is at most {NODES}, not {num_points}.")
-    nodes, log_weights = map(jnp.asarray, _rule(int(num_points), approx.mode_vector.dtype.name))
-    operands = (approx.density, approx.mode_vector, approx.precision, nodes, log_weights)
+    rule = _rule(int(num_points), approx.mode_vector.dtype.name)
+    operands = (approx.density, approx.mode_vector, approx.precision, num_points, *rule)
     values = at_many(_at_node, operands, jnp.arange(total), progress_bar)
     log_volume = dimension / 2 * log(2 * pi) - approx.precision.log_determinant() / 2
     return logsumexp(defined(values, approx.density, "points of the grid")) + log_volume
@@ -81,18 +81,24 @@ def _at_node(
     density: ModelDensity,
     mode: Array,
     precision: DensePrecision,
-    nodes: Float[Array, " K"],
-    log_weights: Float[Array, " K"],
+    num_points: Array,
+    nodes: Array,
+    log_weights: Array,
     number: Array,
 ) -> Array:
     """The weighted ratio of the joint density and that of a standard normal at one point."""
-    digits = number // len(nodes) ** jnp.arange(mode.size) % len(nodes)
+    digits = number // num_points ** jnp.arange(mode.size) % num_points
     z = nodes[digits]
     return density.log_joint(mode + precision.whitened(z)) + z @ z / 2 + log_weights[digits].sum()
 
 
 @lru_cache
 def _rule(number: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and logarithms of weights for the standard normal, the weights with a sum of one."""
+    """Nodes and logarithms of weights for the standard normal, the weights with a sum of one.
+
+    Filled up to one length, so that one compiled program serves any number of points.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(number)
-    return nodes.astype(dtype), np.log(weights / weights.sum()).astype(dtype)
+    filling = (0, NODES - number)
+    log_weights = np.log(weights / weights.sum())
+    return np.pad(nodes, filling).astype(dtype), np.pad(log_weights, filling).astype(dtype)
