@@ -61,6 +61,10 @@ class ModelDensity:
         UnsupportedModel: the data do not fit into the precision that JAX works in.
     """
 
+    method = "Laplace approximation"  # what is made of this density, in words
+    function = "log joint"  # what its value is, in words
+    without_prior = "improper"  # why a prior is none, in words
+
     def __init__(
         self,
         model: Callable,
@@ -122,7 +126,7 @@ class ModelDensity:
 
     @property
     def improper(self) -> tuple[str, ...]:
-        """The latent sites with a flat prior: the evidence is known up to a constant only."""
+        """The latent sites with a flat or masked prior: the evidence is known up to a constant."""
         return tuple(site.name for site in self.sites if site.improper)
 
     @property
