@@ -10,7 +10,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["by_height", "distinct", "more_starts"]
+__all__ = ["by_height", "distinct", "log_joint", "more_starts"]
 
 SPREAD = 10  # posterior standard deviations about the first mode
 SAME = 0.1  # posterior standard deviations: nearer points are one mode
@@ -48,7 +48,12 @@ def more_starts(
 
 def by_height(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
     """By falling log joint."""
-    return sorted(modes, key=lambda mode: -float(mode.log_likelihood + mode.log_prior))
+    return sorted(modes, key=log_joint, reverse=True)
+
+
+def log_joint(mode: LaplaceApproximation) -> float:
+    """log p(D, mode): the height of a mode."""
+    return float(mode.log_likelihood + mode.log_prior)
 
 
 def distinct(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
