@@ -7,6 +7,8 @@ from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
 from laplacebook.comparison import compare
 from laplacebook.criteria import bic
+from laplacebook.diagnosis import Diagnosis
+from laplacebook.diagnostics import diagnose
 from laplacebook.errors import (
     LaplaceError,
     NonFinite,
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Certificate",
     "DensePrecision",
+    "Diagnosis",
     "Estimate",
     "LaplaceApproximation",
     "LaplaceError",
@@ -42,6 +45,7 @@ __all__ = [
     "bic",
     "bridge_sampling",
     "compare",
+    "diagnose",
     "gauss_hermite",
     "importance_sampling",
     "laplace",

@@ -14,9 +14,9 @@ from laplacebook.explain import explain, twice_differentiable
 from laplacebook.mode import Certificate, find_mode
 from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
-from laplacebook.several import distinct, more_starts
+from laplacebook.several import by_height, distinct, more_starts
 
-__all__ = ["approximate", "laplace", "search"]
+__all__ = ["approximate", "laplace", "search", "search_again"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
@@ -117,39 +117,48 @@ def approximate(
     """
     if starts < 1:
         raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
-    fits = [search(density, None if start is None else density.start(start))]
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fits))
+    fit = search(density, None if start is None else density.start(start))
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fit))
+    best = _result(density, fit)
     if starts > 1:
-        fits = _search_again(density, fits[0], starts, key, traced)
-    best = fits[0]
+        if key is None or traced:
+            raise ValueError(
+                "starts= needs key=, a JAX random key, and compares modes: it cannot be compiled "
+                "(jit, vmap, grad). Find the modes first; then pass start=."
+            )
+        best = _best_of_several(best, key, starts)
     if throw and not traced and not best.certificate.converged:
-        raise explain(density, best.last, best.certificate, bool(best.stationary))
-    others = tuple(_result(density, fit) for fit in fits[1:])
-    return _result(density, best, others)
+        raise explain(density, fit.last, fit.certificate, bool(fit.stationary))
+    return best
 
 
-def _search_again(
-    density: ModelDensity, first: Fit, starts: int, key: Array | None, traced: bool
-) -> list[Fit]:
-    """The fits at all modes found, that of the highest log joint first; the first fit if none is."""
-    if key is None or traced:
-        raise ValueError(
-            "starts= needs key=, a JAX random key, and compares modes: it cannot be compiled "
-            "(jit, vmap, grad). Find the modes first; then pass start=."
-        )
-    points = more_starts(density, key, starts - 1, first.mode_vector, first.precision)
-    fits = [
-        fit for fit in [first, *(search(density, u) for u in points)] if fit.certificate.converged
-    ]
-    log_joint = [float(fit.log_likelihood + fit.log_prior) for fit in fits]
-    order = sorted(range(len(fits)), key=lambda i: -log_joint[i])
-    kept = distinct([(fit.mode_vector, fit.precision) for fit in fits], order)
-    return [fits[i] for i in kept] or [first]
+def _best_of_several(first: LaplaceApproximation, key: Array, starts: int) -> LaplaceApproximation:
+    """The highest mode found, with the others; the first one, which failed, if there is none."""
+    found = [first] if first.certificate.converged else []
+    modes = distinct(by_height([*found, *search_again(first, key, starts - 1)]))
+    return replace(modes[0], other_modes=tuple(modes[1:])) if modes else first
 
 
-def _result(
-    density: ModelDensity, fit: Fit, others: tuple[LaplaceApproximation, ...] = ()
-) -> LaplaceApproximation:
+def search_again(
+    approx: LaplaceApproximation, key: Key[Array, ""], searches: int
+) -> list[LaplaceApproximation]:
+    """The modes at which searches from elsewhere end, that of ``approx`` mostly among them.
+
+    Args:
+        approx: an approximation, or a fit that failed.
+        key: a JAX random key, which decides where the searches begin.
+        searches: how many.
+
+    Returns:
+        An approximation for each search that ended at a mode.
+    """
+    density = approx.density
+    points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
+    found = [_result(density, search(density, u)) for u in points]
+    return [mode for mode in found if mode.certificate.converged]
+
+
+def _result(density: ModelDensity, fit: Fit) -> LaplaceApproximation:
     return LaplaceApproximation(
         fit.mode,
         fit.mode_vector,
@@ -158,7 +167,6 @@ def _result(
         fit.log_prior,
         fit.certificate,
         density,
-        others,
     )
 
 

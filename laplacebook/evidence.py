@@ -1,7 +1,7 @@
 """The evidence by draws: from the prior, or from the approximation."""
 
 from collections.abc import Callable
-from math import log, pi
+from math import log, nan, pi
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ __all__ = [
     "defined",
     "importance_sampling",
     "importance_weights",
+    "mean_of_weights",
     "prior_sampling",
 ]
 
@@ -146,11 +147,25 @@ def importance_sampling(
         raise ValueError(f"degrees_of_freedom must be positive, not {degrees_of_freedom}")
     heavy = degrees_of_freedom if proposal == "student_t" else None
     weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
+    return mean_of_weights(
+        weights, nan if isinstance(weights, jax.core.Tracer) else pareto_k(weights)
+    )
+
+
+def mean_of_weights(weights: Float[Array, " S"], k: float) -> Estimate:
+    """The logarithm of the mean of importance weights, with the error that their tail allows.
+
+    Args:
+        weights: log weights, shape (S,).
+        k: their Pareto k-hat; NaN where it is not known.
+
+    Returns:
+        The :class:`Estimate`, with an infinite error where k says that none can be told.
+    """
     estimate = log_mean(weights)
-    compiled = isinstance(weights, jax.core.Tracer)
-    if compiled or not pareto_k(weights) > usable_below(num_samples):
-        return estimate
-    return Estimate(estimate.value, jnp.full_like(estimate.value, jnp.inf))
+    if k > usable_below(weights.size):
+        return Estimate(estimate.value, jnp.full_like(estimate.value, jnp.inf))
+    return estimate
 
 
 def importance_weights(

@@ -9,6 +9,7 @@ __all__ = ["GOOD", "pareto_k", "usable_below"]
 
 GOOD = 0.5  # below it the variance of the weights is finite
 _USABLE = 0.7  # below it the error of a mean of them falls usefully as draws are added
+_LUMP = 0.01  # of the weights: above equal ones, what is less does not matter
 _FEWEST = 25  # draws: of fewer, ArviZ has no tail of five
 
 
@@ -23,16 +24,21 @@ def pareto_k(log_weights: Float[Array, " S"]) -> float:
         log_weights: shape (S,); minus infinity is a weight of zero.
 
     Returns:
-        k-hat; minus infinity where the largest weights are equal up to rounding, and so have no
-        tail; NaN for fewer than 25 draws, or of weights that are NaN.
+        k-hat; where the largest weights but a few are equal up to rounding, and so have no tail,
+        minus infinity, or infinity if those few are larger by 1 % or more; NaN for fewer than 25
+        draws, or of weights that are NaN.
     """
     weights = np.asarray(log_weights)
     if weights.size < _FEWEST or np.isnan(weights).any():
         return nan
-    tail = np.sort(weights)[-_tail_size(weights.size) :]
-    equal = 10 * np.finfo(weights.dtype).eps * abs(tail[-1])
-    if np.isneginf(tail[-1]) or tail[-1] - tail[0] <= equal:
+    size = _tail_size(weights.size)
+    below, *tail = np.sort(weights)[-size - 1 :]
+    rounding = 10 * np.finfo(weights.dtype).eps * max(1, abs(tail[-1]))
+    if np.isneginf(tail[-1]):
         return -inf
+    # The fit divides by how far the first quarter of the tail reaches.
+    if tail[int(size / 4 + 0.5) - 1] - below <= rounding:
+        return inf if tail[-1] - below > _LUMP else -inf
     from arviz_stats.base.array import array_stats  # slow to import
 
     zero = np.min(weights, initial=0, where=np.isfinite(weights)) - 1000

@@ -1,6 +1,6 @@
 """Several starts: which modes are there?"""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,9 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.density import ModelDensity
 from laplacebook.precision import DensePrecision
+from laplacebook.result import LaplaceApproximation
 
-__all__ = ["distinct", "more_starts"]
+__all__ = ["by_height", "distinct", "log_joint", "more_starts"]
 
 SPREAD = 10  # posterior standard deviations about the first mode
 SAME = 0.1  # posterior standard deviations: nearer points are one mode
@@ -45,27 +46,28 @@ def more_starts(
             yield _prior_draw(density, one)
 
 
-def distinct(
-    points: Sequence[tuple[Float[Array, " D"], DensePrecision]], order: Iterable[int]
-) -> list[int]:
-    """Which of several modes differ, by the posterior standard deviations between them.
+def by_height(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
+    """By falling log joint."""
+    return sorted(modes, key=log_joint, reverse=True)
 
-    Args:
-        points: modes, each with its precision.
-        order: which to take first.
 
-    Returns:
-        Their indices, in that order.
-    """
-    kept: list[int] = []
-    for i in order:
-        if all(_distance(points[i][0], *points[j]) > SAME for j in kept):
-            kept.append(i)
+def log_joint(mode: LaplaceApproximation) -> float:
+    """log p(D, mode): the height of a mode."""
+    return float(mode.log_likelihood + mode.log_prior)
+
+
+def distinct(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
+    """Those that differ from all before them, by the posterior standard deviations between them."""
+    kept: list[LaplaceApproximation] = []
+    for mode in modes:
+        if all(_distance(mode.mode_vector, one) > SAME for one in kept):
+            kept.append(mode)
     return kept
 
 
-def _distance(point: Array, mode: Array, precision: DensePrecision) -> Array:
-    return jnp.sqrt((point - mode) @ precision.matvec(point - mode))
+def _distance(point: Array, mode: LaplaceApproximation) -> Array:
+    offset = point - mode.mode_vector
+    return jnp.sqrt(offset @ mode.precision.matvec(offset))
 
 
 @jax.jit
