@@ -3,6 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
+from laplacebook import datasets
 from laplacebook.approximation import laplace
 from laplacebook.errors import (
     LaplaceError,
@@ -33,6 +34,7 @@ __all__ = [
     "NotPositiveDefinite",
     "Table",
     "UnsupportedModel",
+    "datasets",
     "laplace",
     "laplace_of_density",
     "load",
