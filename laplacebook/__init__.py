@@ -5,6 +5,7 @@ from types import ModuleType
 
 from laplacebook import datasets
 from laplacebook.approximation import laplace
+from laplacebook.bridge import bridge_sampling
 from laplacebook.errors import (
     LaplaceError,
     NonFinite,
@@ -13,9 +14,11 @@ from laplacebook.errors import (
     UnsupportedModel,
 )
 from laplacebook.estimate import Estimate
+from laplacebook.evidence import importance_sampling, prior_sampling
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
+from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
 from laplacebook.storage import load
 from laplacebook.table import Table
@@ -34,11 +37,15 @@ __all__ = [
     "NotPositiveDefinite",
     "Table",
     "UnsupportedModel",
+    "bridge_sampling",
     "datasets",
+    "gauss_hermite",
+    "importance_sampling",
     "laplace",
     "laplace_of_density",
     "load",
     "plotting",
+    "prior_sampling",
     "taylor_coefficients",
     "taylor_polynomial",
 ]

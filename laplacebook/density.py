@@ -21,8 +21,8 @@ from laplacebook.arguments import join, not_arrays, not_finite, split
 from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
-from laplacebook.start import prior_centre, prior_draw
-from laplacebook.validity import innermost, parameters, satisfies, supports_data
+from laplacebook.start import prior_centre, prior_draw, refuse_outside, start_values
+from laplacebook.validity import room, supported_data, valid_parameters
 
 __all__ = ["ModelDensity", "Terms"]
 
@@ -158,11 +158,11 @@ class ModelDensity:
         if values is None:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
-        values = self._checked(values, sites)
+        values = start_values(values, sites)
         trace = self._run(handlers.substitute(self.model, data=values))
         points = self._coordinates(trace, sites)
         for name in values:
-            _refuse_outside(trace[name], points[name])
+            refuse_outside(trace[name], points[name])
         return jax.lax.stop_gradient(self.ravel(points))
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
@@ -178,35 +178,32 @@ class ModelDensity:
             return values
         return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
 
-    def _checked(self, values: Mapping[str, Any], sites: tuple[Site, ...]) -> dict[str, Array]:
-        shapes = {site.name: site.value_shape for site in sites}
-        if set(values) != set(shapes):
-            raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
-        arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
-        for name, value in arrays.items():
-            if value.shape != shapes[name]:
-                raise ValueError(f"start['{name}'] has shape {value.shape}, not {shapes[name]}")
-        return arrays
-
     def terms(self, u: Float[Array, " D"]) -> Terms:
         """Log likelihood, log prior and latent values at u."""
-        trace, log_probs = self.trace(u)
-        latent, (_, names) = [site.name for site in self.sites], self._structure
+        return self._terms(*self.trace(u), u)
+
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
+        latent = [site.name for site in self.sites]
         _refuse_complex(log_probs)
-        # NumPyro records a log Jacobian as an observed site of its own, which the model has not.
-        observed = [n for n in log_probs if trace[n]["is_observed"] and n in names]
+        observed = self._observed(trace)
         prior = [log_probs[n] for n in log_probs if n not in observed]
         zero = jnp.zeros((), u.dtype)
-        room = jnp.full(u.shape, jnp.inf)
+        space = jnp.full(u.shape, jnp.inf)
         if self.space == "constrained":
-            room = jnp.concatenate([_room(trace[n], u.dtype) for n in latent])
-            prior.append(jnp.where(jnp.all(room >= 0), 0, -jnp.inf))
+            space = jnp.concatenate([room(trace[n], u.dtype) for n in latent])
+            prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
         return Terms(
             sum((log_probs[n] for n in observed), start=zero),
             sum(prior, start=zero),
             {n: trace[n]["value"] for n in latent},
-            room,
+            space,
         )
+
+    def _observed(self, trace: dict) -> list[str]:
+        """The model's observed sites: NumPyro records a log Jacobian as one more, of its own."""
+        names = self._structure[1]
+        sites = ((n, s) for n, s in trace.items() if s["type"] == "sample")
+        return [n for n, site in sites if site["is_observed"] and n in names]
 
     def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
         """f(u) = -log p(D, theta), the function whose minimum is the mode, and its terms."""
@@ -215,16 +212,41 @@ class ModelDensity:
 
     def valid(self, u: Float[Array, " D"]) -> Bool[Array, ""]:
         """Whether at u all parameters of all distributions are valid, and support their data."""
-        sites = [s for s in self._run(self._at(u)).values() if s["type"] == "sample"]
-        checks = [p.valid for site in sites for p in parameters(site["fn"])]
-        checks += [supports_data(site) for site in sites if site["is_observed"]]
-        return jnp.array([jnp.all(check) for check in checks]).all()
+        trace = self._run(self._at(u))
+        return valid_parameters(trace) & supported_data(trace)
+
+    def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+        """log p(D, theta) wherever u is, as an integral over R^D needs it.
+
+        Minus infinity where the prior or the data have no support, NaN where a parameter of a
+        distribution is not valid: the model says nothing about such a point.
+        """
+        trace, log_probs = self.trace(u)
+        terms = self._terms(trace, log_probs, u)
+        outside = jnp.isneginf(terms.log_prior) | jnp.any(terms.room < 0)
+        log_likelihood = _where_defined(trace, terms.log_likelihood)
+        return jnp.where(outside, -jnp.inf, log_likelihood + terms.log_prior)
+
+    def draw_log_likelihood(self, key: Key[Array, ""]) -> Float[Array, ""]:
+        """log p(D | theta) at a draw of theta from the prior; the mean of p(D | theta) is p(D).
+
+        Minus infinity and NaN as in :meth:`log_joint`. A latent site that a handler scales by s is
+        drawn from its distribution p and weighted by p^(s-1).
+        """
+        trace, log_probs = self._log_probs(handlers.seed(self.model, key))
+        latent = {site.name: trace[site.name] for site in self.sites}
+        parts = [log_probs[n] - jnp.sum(s["fn"].log_prob(s["value"])) for n, s in latent.items()]
+        parts += [log_probs[n] for n in self._observed(trace)]
+        return _where_defined(trace, sum(parts, start=jnp.zeros(())))
 
     def trace(self, u: Float[Array, " D"]) -> tuple[dict, dict[str, Array]]:
         """The model run with its latent sites at u: the trace, and the log density of each site."""
+        return self._log_probs(self._at(u))
+
+    def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
         args, kwargs = self.arguments
         with validation_enabled(False), self._arguments_blamed():
-            log_probs, trace = compute_log_probs(self._at(u), args, kwargs, {})
+            log_probs, trace = compute_log_probs(model, args, kwargs, {})
         return trace, log_probs
 
     def not_finite(self) -> list[str]:
@@ -262,6 +284,12 @@ class ModelDensity:
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 
+def _where_defined(trace: dict, log_likelihood: Array) -> Array:
+    """The log likelihood; minus infinity beside the support, NaN where parameters are not valid."""
+    supported = jnp.where(supported_data(trace), log_likelihood, -jnp.inf)
+    return jnp.where(valid_parameters(trace), supported, jnp.nan)
+
+
 def _refuse_complex(log_probs: Mapping[str, Array]) -> None:
     for name, log_prob in log_probs.items():
         if jnp.iscomplexobj(log_prob):
@@ -270,20 +298,3 @@ def _refuse_complex(log_probs: Mapping[str, Array]) -> None:
                 causes=["complex data: NumPyro's distributions are of real numbers"],
                 remedy="observe the real and the imaginary part as two sites.",
             )
-
-
-def _refuse_outside(site: dict, coordinates: Array) -> None:
-    """A start outside the support of its site has no coordinates, or the wrong ones."""
-    inside = jnp.all(satisfies(site["fn"].support, site["value"])) & jnp.isfinite(coordinates).all()
-    if not isinstance(inside, jax.core.Tracer) and not inside:
-        raise ValueError(
-            f"start['{site['name']}'] = {site['value']} is outside, or on the edge of, "
-            f"the support of '{site['name']}', {site['fn'].support}."
-        )
-
-
-def _room(site: dict, dtype: Any) -> Float[Array, " size"]:
-    """How far each element of a latent site is from the nearest end of its interval."""
-    base, value = innermost(site["fn"].support), site["value"]
-    lower, upper = getattr(base, "lower_bound", -jnp.inf), getattr(base, "upper_bound", jnp.inf)
-    return jnp.ravel(jnp.minimum(value - lower, upper - value)).astype(dtype)

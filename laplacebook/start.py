@@ -1,8 +1,10 @@
 """Where a search begins if nobody says where: in the middle of the prior, or at a draw from it."""
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 from numpyro.distributions import (
@@ -15,7 +17,10 @@ from numpyro.distributions import (
 )
 from numpyro.infer.initialization import init_to_uniform
 
-__all__ = ["prior_centre", "prior_draw"]
+from laplacebook.sites import Site
+from laplacebook.validity import satisfies
+
+__all__ = ["prior_centre", "prior_draw", "refuse_outside", "start_values"]
 
 
 def prior_centre(message: dict) -> Array | None:
@@ -57,6 +62,36 @@ def prior_draw(message: dict) -> Array | None:
     except NotImplementedError:
         return init_to_uniform(message)
     return None
+
+
+def start_values(values: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Array]:
+    """The values that a search may begin at, as arrays.
+
+    Args:
+        values: site -> value.
+        sites: the latent sites.
+
+    Raises:
+        ValueError: they are not of the latent sites, or not of their shapes.
+    """
+    shapes = {site.name: site.value_shape for site in sites}
+    if set(values) != set(shapes):
+        raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
+    arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
+    for name, value in arrays.items():
+        if value.shape != shapes[name]:
+            raise ValueError(f"start['{name}'] has shape {value.shape}, not {shapes[name]}")
+    return arrays
+
+
+def refuse_outside(site: dict, coordinates: Array) -> None:
+    """A start outside the support of its site has no coordinates, or the wrong ones."""
+    inside = jnp.all(satisfies(site["fn"].support, site["value"])) & jnp.isfinite(coordinates).all()
+    if not isinstance(inside, jax.core.Tracer) and not inside:
+        raise ValueError(
+            f"start['{site['name']}'] = {site['value']} is outside, or on the edge of, "
+            f"the support of '{site['name']}', {site['fn'].support}."
+        )
 
 
 def _mean(fn: Distribution) -> Any:

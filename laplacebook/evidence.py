@@ -1,0 +1,243 @@
+"""The evidence by draws: from the prior, or from the approximation."""
+
+from collections.abc import Callable
+from math import log, pi
+from numbers import Integral
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, Key
+
+from laplacebook.batches import at_many
+from laplacebook.density import ModelDensity
+from laplacebook.errors import NonFinite, NotConverged, UnsupportedModel
+from laplacebook.estimate import Estimate, log_mean
+from laplacebook.precision import DensePrecision
+from laplacebook.program import name_of
+from laplacebook.result import LaplaceApproximation
+
+__all__ = [
+    "defined",
+    "importance_sampling",
+    "importance_weights",
+    "prior_sampling",
+    "require_fit",
+    "require_number",
+]
+
+
+def prior_sampling(
+    target: Callable | LaplaceApproximation,
+    *args: Any,
+    key: Key[Array, ""],
+    num_samples: int = 100_000,
+    progress_bar: bool | None = None,
+    **kwargs: Any,
+) -> Estimate:
+    """The log evidence as the mean of the likelihood over draws from the prior.
+
+    log p(D) = log E[p(D | theta)], theta from the prior. Unbiased on the scale of the evidence, and
+    in need of many draws where the posterior is much narrower than the prior.
+
+    Args:
+        target: a NumPyro model, or an approximation of one.
+        args: the model's positional arguments; none for an approximation.
+        key: a JAX random key.
+        num_samples: S, how many draws.
+        progress_bar: shown after two seconds; by default where standard error is a terminal.
+        kwargs: the model's keyword arguments; none for an approximation.
+
+    Returns:
+        An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
+        hit the posterior.
+
+    Raises:
+        ValueError: ``num_samples`` is not a positive integer.
+        TypeError: arguments for a model are given beside an approximation.
+        UnsupportedModel: a prior is improper, or ``target`` a plain density: nothing to draw from.
+        NonFinite: the likelihood is NaN at a draw.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def coin(y):
+    ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
+    ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
+    >>> y = jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])
+    >>> prior_sampling(coin, y, key=jax.random.key(0))  # exactly log(1/110) = -4.7005
+    -4.699 ± 0.004
+    """
+    require_number("num_samples", num_samples)
+    if isinstance(target, LaplaceApproximation):
+        if args or kwargs:
+            raise TypeError("An approximation knows the arguments of its model: give it key= only.")
+        density = target.density
+    else:
+        density = ModelDensity(target, args, kwargs)
+    if density.improper:
+        raise UnsupportedModel(
+            f"The prior of {', '.join(map(repr, density.improper))} is improper: there is nothing "
+            "to draw from, and the evidence is defined only up to a constant.",
+            remedy="give these sites a proper prior; for a plain density use importance_sampling.",
+        )
+    keys = jax.random.split(key, num_samples)
+    weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
+    return log_mean(defined(weights, density, "draws from the prior"))
+
+
+def importance_sampling(
+    approx: LaplaceApproximation,
+    key: Key[Array, ""],
+    num_samples: int = 10_000,
+    *,
+    proposal: str = "gaussian",
+    degrees_of_freedom: float = 5.0,
+    progress_bar: bool | None = None,
+) -> Estimate:
+    """The log evidence by importance sampling, with the approximation as proposal.
+
+    log p(D) = log E[p(D, u) / q(u)], u from q. Where the posterior is q the weights are equal, and
+    the estimate exact from a single draw on. Where the posterior has heavier tails than q the
+    variance of the weights may be infinite: then a Student-t proposal is safer, and
+    :func:`~laplacebook.diagnose` says so.
+
+    Args:
+        approx: the approximation q = N(u_MAP, A^-1).
+        key: a JAX random key.
+        num_samples: S, how many draws.
+        proposal: ``"gaussian"``, q itself; or ``"student_t"``, the multivariate Student-t
+            distribution about u_MAP with the scale matrix A^-1.
+        degrees_of_freedom: of the Student-t distribution; smaller is heavier.
+        progress_bar: shown after two seconds; by default where standard error is a terminal.
+
+    Returns:
+        An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
+        carry the sum.
+
+    Raises:
+        ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
+            ``degrees_of_freedom`` is not positive; ``approx`` is a batch.
+        NonFinite: the log joint is NaN at a draw, or there is no approximation.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from laplacebook import laplace
+    >>> def coin(y):
+    ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
+    ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
+    >>> approx = laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
+    >>> importance_sampling(approx, jax.random.key(0))  # exactly log(1/110) = -4.7005
+        -4.699 ± 0.004
+    """
+    if proposal not in ("gaussian", "student_t"):
+        raise ValueError(f'proposal is "gaussian" or "student_t", not {proposal!r}')
+    if not degrees_of_freedom > 0:
+        raise ValueError(f"degrees_of_freedom must be positive, not {degrees_of_freedom}")
+    heavy = degrees_of_freedom if proposal == "student_t" else None
+    return log_mean(importance_weights(approx, key, num_samples, heavy, progress_bar))
+
+
+def importance_weights(
+    approx: LaplaceApproximation,
+    key: Key[Array, ""],
+    num_samples: int,
+    degrees_of_freedom: float | None = None,
+    progress_bar: bool | None = None,
+) -> Float[Array, " S"]:
+    """log p(D, u) - log q(u) at draws u from q: what :func:`importance_sampling` averages.
+
+    Args:
+        approx: the approximation.
+        key: a JAX random key.
+        num_samples: S.
+        degrees_of_freedom: of a Student-t proposal; None for the Gaussian one.
+        progress_bar: as in :func:`importance_sampling`.
+
+    Returns:
+        The log weights, shape (S,).
+    """
+    require_number("num_samples", num_samples)
+    require_fit(approx)
+    heaviness = None if degrees_of_freedom is None else jnp.asarray(degrees_of_freedom, float)
+    proposal = (approx.density, approx.mode_vector, approx.precision, heaviness)
+    keys = jax.random.split(key, num_samples)
+    weights = at_many(_importance_weight, proposal, keys, progress_bar)
+    return defined(weights, approx.density, "draws from the approximation")
+
+
+def _importance_weight(
+    density: ModelDensity, mode: Array, precision: DensePrecision, heaviness: Any, key: Array
+) -> Array:
+    to_normal, to_scale = jax.random.split(key)
+    z = jax.random.normal(to_normal, mode.shape, mode.dtype)
+    log_volume = precision.log_determinant() / 2 - mode.size / 2 * log(2 * pi)
+    if heaviness is None:
+        return density.log_joint(mode + precision.whitened(z)) - log_volume + z @ z / 2
+    squeeze = jax.random.chisquare(to_scale, heaviness, dtype=mode.dtype) / heaviness
+    t = z / jnp.sqrt(squeeze)
+    log_q = log_volume + _log_student(t @ t, mode.size, heaviness)
+    return density.log_joint(mode + precision.whitened(t)) - log_q
+
+
+def _log_student(square: Array, dimension: int, nu: Array) -> Array:
+    """The log density of a Student-t vector of unit scale, over (2 pi)^(-D/2)."""
+    constant = gammaln((nu + dimension) / 2) - gammaln(nu / 2) - dimension / 2 * jnp.log(nu / 2)
+    return constant - (nu + dimension) / 2 * jnp.log1p(square / nu)
+
+
+def require_number(name: str, number: Any) -> None:
+    """Refuse what cannot count draws or points.
+
+    Raises:
+        ValueError: ``number`` is not a positive integer.
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
+
+
+def require_fit(approx: LaplaceApproximation) -> None:
+    """Refuse an approximation to integrate with that is none.
+
+    Raises:
+        ValueError: ``approx`` is a batch.
+        NotConverged: the fit failed, and was made with ``throw=False``.
+        TypeError: it is something else.
+    """
+    if not isinstance(approx, LaplaceApproximation):
+        raise TypeError(f"This takes what laplace(...) returns, not {type(approx).__name__}.")
+    if jnp.ndim(approx.mode_vector) != 1:
+        raise ValueError(
+            f"This is a batch of approximations (mode_vector has shape "
+            f"{approx.mode_vector.shape}): call the function within jax.vmap."
+        )
+    converged = approx.certificate.converged
+    if not isinstance(converged, jax.core.Tracer) and not converged:
+        raise NotConverged(
+            "There is no approximation: its fit failed, so all its numbers are NaN.",
+            remedy="fit without throw=False to see why.",
+        )
+
+
+def defined(values: Float[Array, " S"], density: ModelDensity, where: str) -> Float[Array, " S"]:
+    """The values, none of which is NaN or plus infinity.
+
+    Args:
+        values: of the log joint or log likelihood, or what is made of them.
+        density: whose they are.
+        where: they were computed, in words.
+
+    Raises:
+        NonFinite: one of them is. Not within a compiled program.
+    """
+    bad = jnp.isnan(values) | jnp.isposinf(values)
+    if isinstance(bad, jax.core.Tracer) or not bad.any():
+        return values
+    raise NonFinite(
+        f"The log density of {name_of(density.model)} is NaN or infinite at {int(bad.sum()):,} of "
+        f"{bad.size:,} {where}.",
+        causes=[
+            "a parameter of a distribution that is not valid there, such as a scale a + b*x below 0",
+            "an overflow far from the data, such as exp(u) in a rate, under a vague prior",
+        ],
+        remedy="keep parameters valid everywhere (softplus or exp of a linear function, clipped "
+        "before it overflows), or make the prior say where they can be.",
+    )
