@@ -14,6 +14,7 @@ from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, NotConverged, UnsupportedModel
 from laplacebook.estimate import Estimate, log_mean
+from laplacebook.pareto import pareto_k, usable_below
 from laplacebook.precision import DensePrecision
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
@@ -112,7 +113,8 @@ def importance_sampling(
 
     Returns:
         An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
-        carry the sum.
+        carry the sum, or where Pareto k-hat of the weights says that no error can be told from them
+        (above 0.7, or less for few draws; not looked at within a compiled program).
 
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
@@ -133,7 +135,12 @@ def importance_sampling(
     if not degrees_of_freedom > 0:
         raise ValueError(f"degrees_of_freedom must be positive, not {degrees_of_freedom}")
     heavy = degrees_of_freedom if proposal == "student_t" else None
-    return log_mean(importance_weights(approx, key, num_samples, heavy, progress_bar))
+    weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
+    estimate = log_mean(weights)
+    compiled = isinstance(weights, jax.core.Tracer)
+    if compiled or not pareto_k(weights) > usable_below(num_samples):
+        return estimate
+    return Estimate(estimate.value, jnp.full_like(estimate.value, jnp.inf))
 
 
 def importance_weights(
