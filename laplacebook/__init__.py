@@ -6,6 +6,8 @@ from types import ModuleType
 from laplacebook import datasets
 from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
+from laplacebook.comparison import compare
+from laplacebook.criteria import bic
 from laplacebook.errors import (
     LaplaceError,
     NonFinite,
@@ -15,6 +17,7 @@ from laplacebook.errors import (
 )
 from laplacebook.estimate import Estimate
 from laplacebook.evidence import importance_sampling, prior_sampling
+from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
@@ -37,13 +40,16 @@ __all__ = [
     "NotPositiveDefinite",
     "Table",
     "UnsupportedModel",
+    "bic",
     "bridge_sampling",
+    "compare",
     "datasets",
     "gauss_hermite",
     "importance_sampling",
     "laplace",
     "laplace_of_density",
     "load",
+    "maximum_likelihood",
     "plotting",
     "prior_sampling",
     "taylor_coefficients",

@@ -16,12 +16,12 @@ from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
 from laplacebook.several import distinct, more_starts
 
-__all__ = ["laplace"]
+__all__ = ["approximate", "laplace", "search"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
 
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
     """What one compiled call computes.
 
     For an error to explain: ``last`` is where the search stood, and ``stationary`` whether that is
@@ -93,10 +93,31 @@ def laplace(
     >>> print(f"{jnp.exp(-approx.log_evidence):.1f}")  # the exact value is 110
     113.3
     """
+    return approximate(ModelDensity(model, args, kwargs, space), start, starts, key, throw)
+
+
+def approximate(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int = 1,
+    key: Key[Array, ""] | None = None,
+    throw: bool = True,
+) -> LaplaceApproximation:
+    """The Laplace approximation of a density.
+
+    Args:
+        density: the log joint, or another function of the same coordinates.
+        start: as in :func:`laplace`, like the rest.
+        starts: how many searches.
+        key: a JAX random key, for ``starts``.
+        throw: raise if there is no mode.
+
+    Returns:
+        A :class:`LaplaceApproximation`; raises as :func:`laplace` does.
+    """
     if starts < 1:
         raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
-    density = ModelDensity(model, args, kwargs, space)
-    fits = [_fit(density, None if start is None else density.start(start))]
+    fits = [search(density, None if start is None else density.start(start))]
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fits))
     if starts > 1:
         fits = _search_again(density, fits[0], starts, key, traced)
@@ -108,8 +129,8 @@ def laplace(
 
 
 def _search_again(
-    density: ModelDensity, first: _Fit, starts: int, key: Array | None, traced: bool
-) -> list[_Fit]:
+    density: ModelDensity, first: Fit, starts: int, key: Array | None, traced: bool
+) -> list[Fit]:
     """The fits at all modes found, that of the highest log joint first; the first fit if none is."""
     if key is None or traced:
         raise ValueError(
@@ -118,7 +139,7 @@ def _search_again(
         )
     points = more_starts(density, key, starts - 1, first.mode_vector, first.precision)
     fits = [
-        fit for fit in [first, *(_fit(density, u) for u in points)] if fit.certificate.converged
+        fit for fit in [first, *(search(density, u) for u in points)] if fit.certificate.converged
     ]
     log_joint = [float(fit.log_likelihood + fit.log_prior) for fit in fits]
     order = sorted(range(len(fits)), key=lambda i: -log_joint[i])
@@ -127,7 +148,7 @@ def _search_again(
 
 
 def _result(
-    density: ModelDensity, fit: _Fit, others: tuple[LaplaceApproximation, ...] = ()
+    density: ModelDensity, fit: Fit, others: tuple[LaplaceApproximation, ...] = ()
 ) -> LaplaceApproximation:
     return LaplaceApproximation(
         fit.mode,
@@ -142,7 +163,8 @@ def _result(
 
 
 @jax.jit
-def _fit(density: ModelDensity, start: Array | None) -> _Fit:
+def search(density: ModelDensity, start: Array | None) -> Fit:
+    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
     start = density.start() if start is None else start
     with twice_differentiable():
         found = find_mode(lambda u, density: density.loss(u), start, density)
@@ -157,7 +179,7 @@ def _fit(density: ModelDensity, start: Array | None) -> _Fit:
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
     terms = jax.tree.map(lambda x: x * loud, found.beside)
-    return _Fit(
+    return Fit(
         mode=terms.values,
         mode_vector=found.point * loud,
         precision=jax.tree.map(lambda x: x * loud, precision),

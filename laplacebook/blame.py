@@ -28,12 +28,12 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     if infinite:
         return _no_density(infinite[0], float(log_probs[infinite[0]["name"]]), at, arguments)
     return NonFinite(
-        f"The log joint is finite at the point where the search stood, {at}, but a derivative of it "
+        f"The {density.function} is finite at the point where the search stood, {at}, but a derivative of it "
         "is not.",
         causes=[
             "sqrt, abs, log or a norm at zero",
             "an overflow within the model",
-            "a log joint without bound: the scale of a centred hierarchical prior goes to zero",
+            f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
         ],
         remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
         "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",

@@ -22,7 +22,14 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
 from laplacebook.start import prior_centre, prior_draw, refuse_outside, start_values
-from laplacebook.validity import room, supported_data, valid_parameters
+from laplacebook.trace import (
+    log_jacobian,
+    refuse_complex,
+    room,
+    supported_data,
+    valid_parameters,
+    where_defined,
+)
 
 __all__ = ["ModelDensity", "Terms"]
 
@@ -60,6 +67,10 @@ class ModelDensity:
         ValueError: ``space`` is neither.
         UnsupportedModel: the data do not fit into the precision that JAX works in.
     """
+
+    method = "Laplace approximation"  # what is made of this density, in words
+    function = "log joint"  # what its value is, in words
+    without_prior = "improper"  # why a prior is none, in words
 
     def __init__(
         self,
@@ -122,7 +133,7 @@ class ModelDensity:
 
     @property
     def improper(self) -> tuple[str, ...]:
-        """The latent sites with a flat prior: the evidence is known up to a constant only."""
+        """The latent sites with a flat or masked prior: the evidence is known up to a constant."""
         return tuple(site.name for site in self.sites if site.improper)
 
     @property
@@ -184,9 +195,14 @@ class ModelDensity:
 
     def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
         latent = [site.name for site in self.sites]
-        _refuse_complex(log_probs)
+        refuse_complex(log_probs)
         observed = self._observed(trace)
-        prior = [log_probs[n] for n in log_probs if n not in observed]
+        names = self._structure[1]
+        prior = [
+            log_probs[n] if n in names else log_jacobian(trace[n])
+            for n in log_probs
+            if n not in observed
+        ]
         zero = jnp.zeros((), u.dtype)
         space = jnp.full(u.shape, jnp.inf)
         if self.space == "constrained":
@@ -224,7 +240,7 @@ class ModelDensity:
         trace, log_probs = self.trace(u)
         terms = self._terms(trace, log_probs, u)
         outside = jnp.isneginf(terms.log_prior) | jnp.any(terms.room < 0)
-        log_likelihood = _where_defined(trace, terms.log_likelihood)
+        log_likelihood = where_defined(trace, terms.log_likelihood)
         return jnp.where(outside, -jnp.inf, log_likelihood + terms.log_prior)
 
     def draw_log_likelihood(self, key: Key[Array, ""]) -> Float[Array, ""]:
@@ -237,7 +253,7 @@ class ModelDensity:
         latent = {site.name: trace[site.name] for site in self.sites}
         parts = [log_probs[n] - jnp.sum(s["fn"].log_prob(s["value"])) for n, s in latent.items()]
         parts += [log_probs[n] for n in self._observed(trace)]
-        return _where_defined(trace, sum(parts, start=jnp.zeros(())))
+        return where_defined(trace, sum(parts, start=jnp.zeros(())))
 
     def trace(self, u: Float[Array, " D"]) -> tuple[dict, dict[str, Array]]:
         """The model run with its latent sites at u: the trace, and the log density of each site."""
@@ -282,19 +298,3 @@ class ModelDensity:
         # What lies outside a support has density zero here; NumPyro would warn.
         with validation_enabled(False):
             return handlers.trace(model).get_trace(*args, **kwargs)
-
-
-def _where_defined(trace: dict, log_likelihood: Array) -> Array:
-    """The log likelihood; minus infinity beside the support, NaN where parameters are not valid."""
-    supported = jnp.where(supported_data(trace), log_likelihood, -jnp.inf)
-    return jnp.where(valid_parameters(trace), supported, jnp.nan)
-
-
-def _refuse_complex(log_probs: Mapping[str, Array]) -> None:
-    for name, log_prob in log_probs.items():
-        if jnp.iscomplexobj(log_prob):
-            raise UnsupportedModel(
-                f"The log density of site '{name}' is a complex number.",
-                causes=["complex data: NumPyro's distributions are of real numbers"],
-                remedy="observe the real and the imaginary part as two sites.",
-            )

@@ -79,11 +79,22 @@ def prior_sampling(
         raise UnsupportedModel(
             f"The prior of {', '.join(map(repr, density.improper))} is improper: there is nothing "
             "to draw from, and the evidence is defined only up to a constant.",
-            remedy="give these sites a proper prior; for a plain density use importance_sampling.",
+            remedy="give these sites a proper prior.",
         )
     keys = jax.random.split(key, num_samples)
-    weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
+    try:
+        weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
+    except NotImplementedError as error:
+        raise _no_sampler(density) from error
     return log_mean(defined(weights, density, "draws from the prior"))
+
+
+def _no_sampler(density: ModelDensity) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{name_of(density.model)} has no prior to draw from: a latent site has no sampler.",
+        causes=["a plain density", "a distribution that NumPyro can evaluate but not draw from"],
+        remedy="use importance_sampling, which draws from the approximation.",
+    )
 
 
 def importance_sampling(
@@ -201,7 +212,7 @@ def require_number(name: str, number: Any) -> None:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
 
 
-def require_fit(approx: LaplaceApproximation) -> None:
+def require_fit(approx: Any) -> None:
     """Refuse an approximation to integrate with that is none.
 
     Raises:

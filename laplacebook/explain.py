@@ -15,24 +15,9 @@ from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite, 
 from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
+from laplacebook.reasons import reasons
 
 __all__ = ["explain", "twice_differentiable"]
-
-_FLAT = [
-    "parameters of which the data and the prior fix only a combination (collinear, redundant)",
-    "a flat prior where the data say nothing",
-    "a mode at infinity (separable data without a prior)",
-    "elements of a latent site that a mask hides (obs_mask=, handlers.mask)",
-]
-_UNBOUNDED = [
-    "a scale that can shrink to zero around equal values: a centred hierarchical model, a repeated or "
-    "single observation",
-    "an improper prior where the data do not bound the parameter",
-]
-_PROPER = (
-    "give those sites a proper prior (one that keeps a scale from zero), write a hierarchical model "
-    "in its non-centred form (numpyro.infer.reparam.LocScaleReparam), or remove what is redundant."
-)
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
 
@@ -77,7 +62,7 @@ def explain(
     first = certificate.iterations <= 1
     edge = [] if first else _sites_at_edge(density, u, terms, hessian)
     if edge:
-        return _boundary(edge, density.space)
+        return _boundary(density, edge)
     if not (finite or first) and np.isfinite(value):
         return _unbounded(density, u, value)
     if not (finite and valid):
@@ -122,24 +107,12 @@ def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array
     return list(dict.fromkeys(name for name, at_edge in zip(owners, near, strict=True) if at_edge))
 
 
-def _boundary(sites: list[str], space: str) -> NotConverged:
-    names = ", ".join(f"'{name}'" for name in sites)
-    constrained = space == "constrained"
-    inside = (
-        'use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
-        "vanishes at the edge."
-    )
+def _boundary(density: ModelDensity, sites: list[str]) -> NotConverged:
+    names, why = ", ".join(f"'{name}'" for name in sites), reasons(density)
     return NotConverged(
-        f"The log joint still rises at the edge of the support of {names}: there is no interior mode.",
-        causes=[
-            "the data are all of one kind (all heads) and the prior is flat",
-            *(
-                ["a scale or variance whose posterior piles up at zero"]
-                if constrained
-                else _UNBOUNDED
-            ),
-        ],
-        remedy=inside if constrained else _PROPER,
+        f"The {density.function} still rises at the edge of the support of {names}: there is no interior mode.",
+        causes=why.edge,
+        remedy=why.inside,
     )
 
 
@@ -153,21 +126,23 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
     parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
     upward = values[0] < -rounding_floor(len(names), values.dtype)
     bend = "curves upwards" if upward else "is flat"
+    why = reasons(density)
     return NotPositiveDefinite(
-        f"The log joint {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}"
+        f"The {density.function} {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}"
         f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
         "mode with a Gaussian around it.",
-        causes=_UNBOUNDED if upward else _FLAT,
-        remedy=f"{_PROPER} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
+        causes=why.unbounded if upward else why.flat,
+        remedy=f"{why.remedy} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
     )
 
 
 def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
+    why = reasons(density)
     return NotConverged(
-        f"The search ran away: the log joint was {-float(value):.4g} and rising at {print_point(density, u)}, "
+        f"The search ran away: the {density.function} was {-float(value):.4g} and rising at {print_point(density, u)}, "
         "where numbers overflow.",
-        causes=_UNBOUNDED,
-        remedy=_PROPER,
+        causes=why.unbounded,
+        remedy=why.remedy,
     )
 
 
@@ -197,7 +172,7 @@ def _jumps(density: ModelDensity, u: Array, scale: Array) -> Array:
 def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> NotConverged:
     listed = ", ".join(f"{name} (by {jump:.3g})" for name, jump in kinks[:4])
     return NotConverged(
-        f"The slope of the log joint jumps at {print_point(density, u)}, across {listed}: a kink has no "
+        f"The slope of the {density.function} jumps at {print_point(density, u)}, across {listed}: a kink has no "
         "curvature, so there is no Gaussian around it.",
         causes=[
             "a Laplace prior (dist.Laplace) whose mode is at its centre",
@@ -209,7 +184,7 @@ def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> No
 
 def _jumps_about(density: ModelDensity, u: Array) -> NotConverged:
     return NotConverged(
-        f"The log joint does not follow its own gradient: within one posterior standard deviation of "
+        f"The {density.function} does not follow its own gradient: within one posterior standard deviation of "
         f"{print_point(density, u)} it changes by more than its slope explains.",
         causes=[
             "a jump: a change point (where(t < tau, ...)), round, floor, an index made of a latent site",
@@ -222,28 +197,29 @@ def _jumps_about(density: ModelDensity, u: Array) -> NotConverged:
 
 def _level(density: ModelDensity, u: Array) -> NotConverged:
     return NotConverged(
-        f"The log joint levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
+        f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
         "changes within a small fraction of the width that it tells.",
         causes=[
             "a mode at infinity: separable classes, or a parameter that the data push without end",
             "a maximum that is flatter than any parabola (a fourth power)",
-            "a log joint that is not smooth, or noisy at the scale of the machine precision",
+            f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
-        remedy=f"{_PROPER}{_in_single_precision(u)}",
+        remedy=f"{reasons(density).remedy}{_in_single_precision(u)}",
     )
 
 
 def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) -> NotConverged:
+    why = reasons(density)
     return NotConverged(
         f"No mode after {int(certificate.iterations)} of at most {MAX_ITERATIONS} iterations: the search stood at "
         f"{print_point(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
         f"from the nearest stationary point by its curvature ({u.dtype}).",
         causes=[
-            "the log joint has no maximum: an improper posterior, or a mode at infinity",
-            "the log joint is noisy at the scale of the machine precision, or not smooth",
+            f"the {density.function} has no maximum: {why.no_maximum}",
+            f"the {density.function} is noisy at the scale of the machine precision, or not smooth",
             "the start is too far away",
         ],
-        remedy="check the priors, or pass start= with values of the latent sites."
+        remedy=f"{why.check}, or pass start= with values of the latent sites."
         f"{_in_single_precision(u)}",
     )
 

@@ -19,7 +19,7 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["laplace_of_density"]
+__all__ = ["is_plain", "laplace_of_density"]
 
 _FACTOR = "log_density"  # the site that holds the function's value
 
@@ -77,6 +77,11 @@ def laplace_of_density(
     shapes = {name: value.shape for name, value in values.items()}
     model = _DensityModel(name_of(log_density), jax.tree.unflatten(structure, names), shapes)
     return laplace(model, ModelDensity(log_density, args, kwargs), start=values, throw=throw)
+
+
+def is_plain(density: ModelDensity) -> bool:
+    """Whether it is a plain function, of which neither likelihood nor data are known."""
+    return isinstance(density.model, _DensityModel)
 
 
 class _Lebesgue(dist.ImproperUniform):

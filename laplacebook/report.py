@@ -26,7 +26,7 @@ def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Arra
     """
     sites = density.sites
     title = (
-        f"Laplace approximation of {name_of(density.model)}, {density.space} space, "
+        f"{density.method} of {name_of(density.model)}, {density.space} space, "
         f"D = {density.dimension}"
     )
     names = {"site": [name for site in sites for name in _element_names(site)]}
@@ -40,7 +40,7 @@ def improper_evidence(density: ModelDensity) -> list[str]:
         return []
     whose = "prior of {} is" if len(names) == 1 else "priors of {} are"
     listed = " and ".join(f"'{name}'" for name in names)
-    return [f"defined only up to a constant: the {whose.format(listed)} improper"]
+    return [f"defined only up to a constant: the {whose.format(listed)} {density.without_prior}"]
 
 
 def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:

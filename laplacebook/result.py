@@ -19,6 +19,7 @@ from laplacebook.guide import laplace_guide
 from laplacebook.inference_data import inference_data
 from laplacebook.marginals import marginals, values_at
 from laplacebook.mode import Certificate
+from laplacebook.observations import observed_sites
 from laplacebook.precision import DensePrecision, Leaf
 from laplacebook.report import improper_evidence, modes_found, summary_table
 from laplacebook.table import Table
@@ -203,10 +204,8 @@ class LaplaceApproximation:
             ImportError: ArviZ is not installed.
         """
         draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
-        trace, log_probs = self.density.trace(self.mode_vector)
-        observed = {n: trace[n]["value"] for n in log_probs if trace[n]["is_observed"]}
-        # A factor is an observed site with an empty value.
-        return inference_data(draws, {n: value for n, value in observed.items() if jnp.size(value)})
+        observed = observed_sites(self.density, self.mode_vector)
+        return inference_data(draws, {name: site["value"] for name, site in observed.items()})
 
     def save(self, path: str | PathLike) -> None:
         """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.

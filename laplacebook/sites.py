@@ -33,7 +33,8 @@ __all__ = ["Site", "find_sites"]
 class Site:
     """A latent site: its name, its shape as coordinates of R^D, that of its value, and its prior.
 
-    ``improper``: the prior is flat, ``numpyro.distributions.ImproperUniform``.
+    ``improper``: the prior is flat, ``numpyro.distributions.ImproperUniform`` or one that a mask
+    hides. What an array masks is not known before the model runs, so any array counts.
     """
 
     name: str
@@ -238,6 +239,8 @@ def _refuse_misshapen(trace: dict) -> None:
 
 def _is_improper(fn: Distribution) -> bool:
     while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
+        if isinstance(fn, MaskedDistribution) and fn._mask is not True:
+            return True
         fn = fn.base_dist
     return type(fn) is ImproperUniform
 

@@ -20,6 +20,7 @@ from jaxtyping import Array
 import laplacebook
 from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError
+from laplacebook.likelihood import LikelihoodDensity
 from laplacebook.mode import Certificate
 from laplacebook.precision import DensePrecision
 from laplacebook.program import name_of
@@ -34,6 +35,7 @@ _MOVED = 0.01  # posterior standard deviations from the saved mode to that of th
 
 
 class _Stored(NamedTuple):
+    kind: type[ModelDensity]
     space: str
     sites: tuple[Site, ...]
     mode: dict[str, Array]
@@ -56,6 +58,7 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
         "format_version": _FORMAT,
         "laplacebook_version": laplacebook.__version__,
         "model": name_of(approx.density.model),
+        "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
         "space": approx.space,
         "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
         "certificate": list(certificate),
@@ -97,7 +100,7 @@ def load(
         UnsupportedModel: the model has no density on R^D.
     """
     stored = _read(Path(path))
-    density = ModelDensity(model, args, kwargs, stored.space)
+    density = stored.kind(model, args, kwargs, stored.space)
     precision = DensePrecision.of(stored.matrix)
     _check_sites(stored, density)
     _check_log_joint(stored, density, precision)
@@ -145,6 +148,7 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
     numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
     size = sum(site.size for site in sites)
     stored = _Stored(
+        kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
         space=header["space"],
         sites=sites,
         mode={site.name: numbers[f"mode/{site.name}"] for site in sites},

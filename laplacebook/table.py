@@ -1,7 +1,7 @@
 """A small table that reads well in a terminal and in a notebook."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -12,10 +12,14 @@ __all__ = ["Table"]
 class Table:
     """Columns of strings or numbers, with a title above and lines of text below.
 
+    A float prints with four significant digits, and what is missing, None, as a dash.
+
     Attributes:
         title: printed above the columns.
         columns: name -> values, all columns of the same length. The first one names the rows.
         footer: lines printed below the columns.
+        decimals: name -> digits behind the point, for columns of large numbers whose differences
+            matter.
 
     Raises:
         ValueError: the columns differ in length, or there is none.
@@ -36,6 +40,7 @@ class Table:
     title: str
     columns: Mapping[str, Sequence[Any]]
     footer: tuple[str, ...] = ()
+    decimals: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len({len(values) for values in self.columns.values()}) != 1:
@@ -58,35 +63,45 @@ class Table:
         """The first rows; a line below says how many more there are."""
         columns = {name: values[:number] for name, values in self.columns.items()}
         more = (f"... and {len(self) - number} more",) if len(self) > number else ()
-        return Table(self.title, columns, more + self.footer)
+        return replace(self, columns=columns, footer=more + self.footer)
 
     def __repr__(self) -> str:
-        columns = [_aligned(name, values) for name, values in self.columns.items()]
+        columns = [
+            _aligned(name, values, self._printed(name)) for name, values in self.columns.items()
+        ]
         lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
         return "\n".join([self.title, *(f"  {line}" for line in [*lines, *self.footer])])
 
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
-        body = "".join(_html_row(row) for row in zip(*self.columns.values(), strict=True))
+        body = "".join(map(_html_row, zip(*map(self._printed, self.columns), strict=True)))
         below = "".join(f"<p>{escape(line)}</p>" for line in self.footer)
         return (
             f"<table><caption>{escape(self.title)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
         )
 
+    def _printed(self, column: str) -> list[str]:
+        decimals = self.decimals.get(column)
+        return [_printed(value, decimals) for value in self.columns[column]]
 
-def _aligned(name: str, values: Sequence[Any]) -> list[str]:
+
+def _aligned(name: str, values: Sequence[Any], printed: Sequence[str]) -> list[str]:
     """A column with its name on top: text to the left, numbers to the right."""
-    cells = [name, *map(_printed, values)]
+    cells = [name, *printed]
     width = max(map(len, cells))
     text = all(isinstance(value, str) for value in values)
     return [cell.ljust(width) if text else cell.rjust(width) for cell in cells]
 
 
-def _html_row(row: Sequence[Any]) -> str:
-    name, *cells = [escape(_printed(value)) for value in row]
+def _html_row(row: Sequence[str]) -> str:
+    name, *cells = map(escape, row)
     return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
-def _printed(value: Any) -> str:
-    return f"{value:#.4g}".rstrip(".") if isinstance(value, float) else str(value)
+def _printed(value: Any, decimals: int | None) -> str:
+    if value is None:
+        return "—"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:#.4g}".rstrip(".") if decimals is None else f"{value:.{decimals}f}"

@@ -4,23 +4,20 @@ NumPyro checks them where they are concrete; a fit is compiled, and there nothin
 ``Beta(-0.5, 2)`` has a finite ``log_prob``, which is not the logarithm of a density.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 from numpyro.distributions import Distribution, constraints
 
 __all__ = [
     "Parameter",
     "innermost",
     "parameters",
-    "room",
     "satisfies",
-    "supported_data",
     "supports_data",
-    "valid_parameters",
 ]
 
 _PARTS = ("base_dist", "mixing_distribution", "component_distribution", "component_distributions")
@@ -67,29 +64,6 @@ def supports_data(site: dict) -> Bool[Array, ""]:
     if value.ndim < fn.event_dim:  # one datum for the whole event
         value = jnp.broadcast_to(value, fn.event_shape)
     return jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
-
-
-def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
-    """Whether all parameters of all distributions of a trace of a model are valid."""
-    checks = (p.valid for site in _samples(trace) for p in parameters(site["fn"]))
-    return jnp.array([jnp.all(check) for check in checks]).all()
-
-
-def supported_data(trace: Mapping[str, dict]) -> Bool[Array, ""]:
-    """Whether all data of a trace of a model lie in the supports of their distributions."""
-    observed = (site for site in _samples(trace) if site["is_observed"])
-    return jnp.array([supports_data(site) for site in observed]).all()
-
-
-def _samples(trace: Mapping[str, dict]) -> Iterator[dict]:
-    return (site for site in trace.values() if site["type"] == "sample")
-
-
-def room(site: dict, dtype: Any) -> Float[Array, " size"]:
-    """How far each element of a latent site is from the nearest end of its interval."""
-    base, value = innermost(site["fn"].support), site["value"]
-    lower, upper = getattr(base, "lower_bound", -jnp.inf), getattr(base, "upper_bound", jnp.inf)
-    return jnp.ravel(jnp.minimum(value - lower, upper - value)).astype(dtype)
 
 
 def innermost(constraint: constraints.Constraint) -> constraints.Constraint:

@@ -195,6 +195,23 @@ def test_flat_priors_are_known():
     assert ModelDensity(coin, (Y,)).improper == ()
 
 
+def masked_priors(y, seen):
+    proper = dist.Normal(0, 1)
+    numpyro.sample("a", proper.mask(False))
+    numpyro.sample("b", proper.expand([2]).mask(np.array([True, False])).to_event(1))
+    with handlers.mask(mask=False):
+        numpyro.sample("c", proper)
+    with numpyro.plate("N", 3), handlers.mask(mask=seen):
+        numpyro.sample("d", proper)
+    numpyro.sample("e", proper.mask(True))
+    with handlers.mask(mask=True):
+        numpyro.sample("f", proper)
+
+
+def test_a_mask_makes_a_proper_prior_flat():
+    assert ModelDensity(masked_priors, (Y, Y > 0)).improper == ("a", "b", "c", "d")
+
+
 def test_a_distribution_that_caches_within_itself_is_still_the_same():
     prior = dist.ZeroSumNormal(1.0, (3,))  # its transform remembers its inverse, weakly
 

@@ -50,3 +50,16 @@ def test_the_head_says_how_many_are_left_out():
 def test_columns_have_one_length(columns):
     with pytest.raises(ValueError, match="same length"):
         Table("ragged", columns)
+
+
+def test_digits_behind_the_point_and_what_is_missing():
+    columns = {"model": ["a", "b"], "log evidence": [-100000.04, -100000.1], "D": [3, None]}
+    table = Table("Two models", columns, ("below",), {"log evidence": 2})
+    assert repr(table.head(1)).splitlines()[-3:] == [
+        "  a        -100000.04  3",
+        "  ... and 1 more",
+        "  below",
+    ]
+    assert repr(table).splitlines()[-2] == "  b        -100000.10  —"
+    assert "<td>-100000.10</td><td>—</td>" in table._repr_html_()
+    assert table.rows()[1] == {"model": "b", "log evidence": -100000.1, "D": None}

@@ -1,0 +1,47 @@
+"""The Bayesian information criterion of Schwarz."""
+
+from math import inf, log
+from typing import SupportsFloat
+
+from jaxtyping import Array, Float
+
+from laplacebook.contenders import refuse_failed
+from laplacebook.errors import UnsupportedModel
+from laplacebook.plain import is_plain
+from laplacebook.result import LaplaceApproximation
+
+__all__ = ["bic"]
+
+
+def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[Array, "*B"]:
+    """The Bayesian information criterion, -2 log p(D | mode) + D log N; smaller is better.
+
+    -BIC/2 approximates the log evidence up to a term that stays bounded as N grows (Schwarz 1978;
+    Bishop, Pattern Recognition and Machine Learning, equation 4.139, which is -BIC/2).
+
+    Args:
+        approx: what :func:`~laplacebook.maximum_likelihood` returns, for the classical criterion,
+            as statsmodels and R have it; or what :func:`~laplacebook.laplace` returns: then the
+            likelihood is that at the posterior mode, as Bishop's is. D counts the coordinates of
+            all latent sites, an unknown noise scale among them.
+        num_observations: N, of independent observations: rows, not numbers within a row.
+
+    Returns:
+        The criterion, a scalar; one for each fit of a batch.
+
+    Raises:
+        ValueError: ``num_observations`` is not a number of 1 or more.
+        LaplaceError: the fit failed.
+        UnsupportedModel: the approximation is of a plain density, whose likelihood is not known.
+    """
+    number = float(num_observations)
+    if not 1 <= number < inf:
+        raise ValueError(f"num_observations is N, 1 or more, not {num_observations}")
+    if is_plain(approx.density):
+        raise UnsupportedModel(
+            "This is the approximation of a plain density: which part of it is the likelihood is not known.",
+            remedy="write it as a NumPyro model and fit that with laplace or maximum_likelihood.",
+        )
+    refuse_failed(approx, "The fit")
+    dimension = approx.mode_vector.shape[-1]
+    return dimension * log(number) - 2 * approx.log_likelihood
