@@ -133,8 +133,26 @@ def test_o_rings(flights):
     assert exact[1] - exact[0] == pytest.approx(2.6570, abs=1e-4)
     fits = [lb.laplace(logistic, *arguments) for arguments in models]
     assert fits[1].log_evidence - fits[0].log_evidence == pytest.approx(2.5991, abs=1e-4)
-    estimate = lb.importance_sampling(fits[1], jax.random.key(0), proposal="student_t")
+    estimate = lb.importance_sampling(fits[1], jax.random.key(0))
     assert abs(estimate.value - exact[1]) < 4 * estimate.standard_error
+    assert lb.gauss_hermite(fits[1]) == pytest.approx(exact[1], abs=1e-3)
+    table = lb.compare({"constant": fits[0], "temperature": fits[1]})
+    assert table["model"] == ["temperature", "constant"]
+    assert table["probability"][0] == pytest.approx(expit(2.5991), abs=1e-4)
+
+
+def test_flat_slope_has_no_bayes_factor(flights):
+    features, y = flights
+
+    def flat_slope(features, y):
+        flat = dist.ImproperUniform(dist.constraints.real, (), (2,))
+        w = numpyro.sample("w", flat)
+        with numpyro.plate("N", len(y)):
+            numpyro.sample("y", dist.Bernoulli(jax.nn.sigmoid(features @ w)), obs=y)
+
+    improper = lb.laplace(flat_slope, features, y)
+    with pytest.raises(lb.UnsupportedModel, match="only up to a constant"):
+        lb.compare({"flat": improper, "other": -15.9})
 
 
 def test_slope_of_the_evidence_in_the_prior_width(flights):
