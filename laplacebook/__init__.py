@@ -3,6 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
+from laplacebook import datasets
 from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
 from laplacebook.comparison import compare
@@ -45,6 +46,7 @@ __all__ = [
     "bic",
     "bridge_sampling",
     "compare",
+    "datasets",
     "diagnose",
     "gauss_hermite",
     "importance_sampling",
