@@ -15,6 +15,7 @@ from laplacebook.mode import Certificate, find_mode
 from laplacebook.precision import DensePrecision
 from laplacebook.result import LaplaceApproximation
 from laplacebook.several import by_height, distinct, more_starts
+from laplacebook.start import off_centre
 
 __all__ = ["approximate", "laplace", "search", "search_again"]
 
@@ -173,7 +174,7 @@ def _result(density: ModelDensity, fit: Fit) -> LaplaceApproximation:
 @jax.jit
 def search(density: ModelDensity, start: Array | None) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
-    start = density.start() if start is None else start
+    start = off_centre(density.start() if start is None else start)
     with twice_differentiable():
         found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)

@@ -281,10 +281,15 @@ def _inverse(
 def _is_parabola(
     predicted: Array, enough: Array, noise: Array, ahead: _Seen, behind: _Seen
 ) -> Array:
-    """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
+    """Whether the probes on both sides found the parabola; their mean is free of odd terms.
+
+    What both sides share is the gradient itself, which may be wrong at a single point: at a kink
+    of one term that another one cancels.
+    """
     rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
-    size = probe(bend)
-    straight = jnp.all(jnp.abs(bend - size) <= STEADY * jnp.abs(size) + 4 * enough)
+    size, shared = probe(bend), (ahead.bend + behind.bend) / 2
+    allowed = STEADY * jnp.abs(size) + 4 * enough
+    straight = jnp.all((jnp.abs(bend - size) <= allowed) & (jnp.abs(shared) <= allowed))
     return straight & (jnp.abs(rise + predicted) <= JUMP + noise)
 
 

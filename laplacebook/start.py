@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 from numpyro.distributions import (
     Distribution,
     ExpandedDistribution,
@@ -20,7 +21,7 @@ from numpyro.infer.initialization import init_to_uniform
 from laplacebook.sites import Site
 from laplacebook.validity import satisfies
 
-__all__ = ["prior_centre", "prior_draw", "refuse_outside", "start_values"]
+__all__ = ["off_centre", "prior_centre", "prior_draw", "refuse_outside", "start_values"]
 
 
 def prior_centre(message: dict) -> Array | None:
@@ -44,6 +45,17 @@ def prior_centre(message: dict) -> Array | None:
         return bijection(jnp.zeros(bijection.inverse_shape(shape)))
     u = bijection.inv(jnp.broadcast_to(mean, shape).astype(float))
     return bijection(jnp.where(jnp.isfinite(u), u, 0))
+
+
+def off_centre(u: Float[Array, " D"]) -> Float[Array, " D"]:
+    """The point beside u at which a search begins, away by the root of the machine precision.
+
+    At u itself a derivative may be wrong: NumPyro's log density of a Bernoulli variable with logit
+    exactly 0, where every regression begins, has the slope 1 for y = 1, not 1/2. The steps are in
+    no proportion to one another, so that they do not cancel in a difference of coordinates.
+    """
+    steps = 1 + np.arange(u.size) * 0.6180339887 % 1
+    return u + jnp.asarray(steps * np.finfo(u.dtype).eps ** 0.5, u.dtype) * (1 + jnp.abs(u))
 
 
 def prior_draw(message: dict) -> Array | None:

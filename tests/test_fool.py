@@ -121,7 +121,7 @@ def cliff():
 
 
 def root():
-    observe(jnp.where((x := numpyro.sample("x", dist.Normal(0, 1))) > 0, jnp.sqrt(x), 0.0), Y)
+    observe(jnp.where((x := numpyro.sample("x", dist.Normal(-1, 1))) > 0, jnp.sqrt(x), 0.0), Y)
 
 
 COLUMN = Y[:, None]
@@ -152,11 +152,16 @@ LOUD = {
     "NumPy's generator": (perturbed, (Y,), lb.UnsupportedModel, "from NumPy's global generator"),
     "side effect": (counts_its_calls, (Y,), lb.LaplaceError, "the model changes what it reads"),
     "imputed": (imputed, (Y, Y > 1), lb.NotPositiveDefinite, "a mask hides (obs_mask="),
-    "lasso": (lasso, (Y,), lb.NotConverged, "slope of the log joint jumps at x = 0"),
+    "lasso": (lasso, (Y,), lb.NotConverged, "slope of the log joint jumps at x ="),
     "clipped": (clipped, (Y + 2,), lb.NotConverged, "slope of the log joint jumps at x = 1"),
     "two parabolas": (bent, (), lb.NotConverged, "not like a parabola"),
-    "hyperbola": (hyperbola, (6.0,), lb.NotConverged, "remove what is redundant"),
-    "repeated": (repeated, (np.full(6, 1.3),), lb.NotConverged, "edge of the support of 's'"),
+    "hyperbola": (hyperbola, (6.0,), lb.NotPositiveDefinite, "remove what is redundant"),
+    "repeated": (
+        repeated,
+        (np.full(6, 1.3),),
+        lb.NotPositiveDefinite,
+        "a scale that can shrink to zero",
+    ),
     "cliff": (cliff, (), lb.NotConverged, "not like a parabola"),
     "root": (root, (), lb.NonFinite, "sqrt, abs, log"),
 }

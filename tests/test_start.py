@@ -1,5 +1,7 @@
 """Where a search begins: at the prior mean, or where the reader says."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
+from scipy import optimize, special
 
 import laplacebook as lb
 from laplacebook.density import ModelDensity
+from laplacebook.mode import find_mode
+from tests.test_arguments import single_precision
 
 
 def one(prior):
@@ -162,3 +167,42 @@ def test_what_several_starts_need():
         lb.laplace(square, 4.0, starts=0)
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda y: lb.laplace(square, y, starts=2, key=jax.random.key(0)).log_evidence)(4.0)
+
+
+def logit(features, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([features.shape[1]]).to_event(1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)
+
+
+@pytest.mark.parametrize("tosses", [[0.0], [1.0], [1, 0.0], [1, 1, 0.0], [1] * 8 + [0.0]])
+@pytest.mark.parametrize("start", [None, {"w": np.zeros(1)}])
+@pytest.mark.parametrize("precision", [nullcontext, single_precision])
+def test_a_wrong_slope_at_logit_zero_does_not_matter(tosses, start, precision):
+    """NumPyro's slope there is 0 or 1, not -1/2 or 1/2: at y = 0 it looked like a mode."""
+    y = np.array(tosses)
+    with precision():
+        approx = lb.laplace(logit, np.ones((len(y), 1)), y, start=start)
+    mode = optimize.brentq(lambda w: w + (special.expit(w) - y).sum(), -9, 9)
+    np.testing.assert_allclose(
+        approx.mode["w"], [mode], atol=1e-7 if precision is nullcontext else 1e-3
+    )
+
+
+def test_rows_that_cancel_do_not_bring_the_zero_back():
+    features = np.array([[1, -1], [2, -2], [1, 1], [-1, -1.0]])
+    y = np.array([0, 0, 1, 1.0])
+    approx = lb.laplace(logit, features, y)
+    w = np.asarray(approx.mode["w"])
+    score = features.T @ (y - special.expit(features @ w)) - w
+    np.testing.assert_allclose(score, 0, atol=1e-7)
+
+
+def test_a_slope_that_is_wrong_at_one_point_makes_no_mode():
+    """softplus(x) + x^2 / 2 as NumPyro has it, whose slope is 0 at 0 by JAX, and 1/2 on paper."""
+
+    def f(x):
+        return jnp.sum(x**2 / 2 + jnp.clip(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))), ()
+
+    assert jax.grad(lambda x: f(x)[0])(jnp.zeros(1)) == 0
+    assert not find_mode(f, jnp.zeros(1)).certificate.converged
