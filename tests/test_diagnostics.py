@@ -287,7 +287,7 @@ def test_what_cannot_be_diagnosed():
     for wrong in ({"num_samples": 0}, {"starts": 0}, {"starts": True}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number"):
             lb.diagnose(approx, KEY, **wrong)
-    with pytest.raises(lb.NotConverged, match="its fit failed"):
+    with pytest.raises(lb.LaplaceError, match="The fit failed"):
         lb.diagnose(lb.laplace(coin, np.append(COIN, np.nan), throw=False), KEY)
     with pytest.raises(ValueError, match="batch"):
         lb.diagnose(jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN])), KEY)
