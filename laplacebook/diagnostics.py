@@ -85,7 +85,7 @@ def diagnose(
     Raises:
         ValueError: ``num_samples`` or ``starts`` is no such number; ``approx`` is a batch; within a
             compiled program.
-        NotConverged: the fit failed.
+        LaplaceError: the fit failed.
         NonFinite: the log joint is NaN at a draw, or on a principal axis.
 
     >>> import numpyro, numpyro.distributions as dist
