@@ -174,7 +174,8 @@ def _result(density: ModelDensity, fit: Fit) -> LaplaceApproximation:
 @jax.jit
 def search(density: ModelDensity, start: Array | None) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
-    start = off_centre(density.start() if start is None else start)
+    start = density.start() if start is None else start
+    start = off_centre(start, density.room(start))
     with twice_differentiable():
         found = find_mode(lambda u, density: density.loss(u), start, density)
     precision = DensePrecision.of(found.hessian)

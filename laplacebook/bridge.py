@@ -39,8 +39,8 @@ def bridge_sampling(
     its variance stays finite where that of importance sampling does not.
 
     The error is that of Frühwirth-Schnatter (2004, Econometrics Journal 7, 143-167), with the
-    autocorrelation of the posterior draws counted through their effective sample size. Not within
-    a compiled program.
+    autocorrelation of the posterior draws counted through their effective sample size. A mode that
+    neither q nor the draws have seen is in neither. Not within a compiled program.
 
     Args:
         approx: the approximation q, of the model that the draws are of.
@@ -52,8 +52,8 @@ def bridge_sampling(
         progress_bar: shown after two seconds; by default where standard error is a terminal.
 
     Returns:
-        An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
-        on either side reach the other.
+        An :class:`Estimate` of log p(D). Its error is infinite where there are fewer than ten
+        effective draws on a side, or where so few reach the other side.
 
     Raises:
         ValueError: a latent site is missing, draws have another shape, differ in number or are
@@ -77,13 +77,15 @@ def bridge_sampling(
     points, chains = _coordinates(approx.density, samples)
     number = len(points) if num_samples is None else num_samples
     proposed = importance_weights(approx, key, number, progress_bar=progress_bar)
+    if jnp.all(points == points[0]):
+        raise ValueError("All posterior draws are the same: they are of a chain that did not move.")
     drawn = at_many(_log_ratio, (approx,), points, progress_bar)
     if jnp.isneginf(drawn).any():
         raise ValueError(
             "A posterior draw has density zero: it is of another model, or of other data."
         )
     drawn = defined(drawn, approx.density, "posterior draws")
-    return _bridge(np.asarray(drawn).reshape(chains, -1), np.asarray(proposed))
+    return _bridge(np.asarray(drawn, float).reshape(chains, -1), np.asarray(proposed, float))
 
 
 def _log_ratio(approx: LaplaceApproximation, u: Array) -> Array:
@@ -112,10 +114,10 @@ def _bridge(drawn: np.ndarray, proposed: np.ndarray) -> Estimate:
             remedy="look at diagnose(approx, key); draw from the posterior again.",
         )
     from_q, from_posterior = map(np.exp, sides(log_z))
-    variance = _relative_variance(from_q, float(from_q.size)) + _relative_variance(
-        from_posterior, _effective_size(from_posterior)
-    )
-    return Estimate(log_z, sqrt(variance) if variance <= 1 / FEWEST else inf)
+    sizes = float(from_q.size), _effective_size(from_posterior)
+    variance = _relative_variance(from_q, sizes[0]) + _relative_variance(from_posterior, sizes[1])
+    enough = variance <= 1 / FEWEST and min(sizes) >= FEWEST
+    return Estimate(log_z, sqrt(variance) if enough else inf)
 
 
 def _log_mean(logs: np.ndarray) -> float:
@@ -134,7 +136,7 @@ def _relative_variance(values: np.ndarray, size: float) -> float:
 
 def _effective_size(values: np.ndarray) -> float:
     """Of autocorrelated values, shape (chains, S)."""
-    if np.ptp(values) <= _TOLERANCE * np.max(values):
+    if values.shape[-1] < 4 or np.ptp(values) <= _TOLERANCE * np.max(values):
         return float(values.size)
     return float(effective_sample_size(values))
 

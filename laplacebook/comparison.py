@@ -50,6 +50,8 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
       fair             -6.2383           -1.5378       0.1768
       not checked to be of the same data: 'Beta(2, 2)', 'fair'
     """
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models is a dict of name -> model, not a {type(models).__name__}")
     if not models:
         raise ValueError("compare takes one model or more, as a dict of name -> model")
     rows = [contender(name, model) for name, model in models.items()]

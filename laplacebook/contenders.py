@@ -47,6 +47,7 @@ def contender(name: str, model: Any) -> Contender:
         _refuse_batch(name, model.mode_vector, 1)
         require_converged(model, f"The fit of '{name}'")
         _refuse_improper(name, model)
+        _refuse_scaled(name, model)
         return Contender(name, _finite(name, model.log_evidence), approx=model)
     if isinstance(model, Estimate):
         _refuse_batch(name, model.value, 0)
@@ -99,6 +100,20 @@ def _refuse_improper(name: str, approx: LaplaceApproximation) -> None:
             ],
             remedy="give every latent site a proper prior and fit with laplace; without priors, "
             "compare by bic.",
+        )
+
+
+def _refuse_scaled(name: str, approx: LaplaceApproximation) -> None:
+    """A power of a density is no density."""
+    trace, log_probs = approx.density.trace(approx.mode_vector)
+    scales = {site: trace[site]["scale"] for site in log_probs}
+    scaled = [f"'{site}'" for site, s in scales.items() if s is not None and np.any(s != 1)]
+    if scaled:
+        raise UnsupportedModel(
+            f"In '{name}' the log density of {', '.join(scaled)} is scaled: a power of a density is "
+            "none, so there is no evidence to compare.",
+            causes=["numpyro.handlers.scale, or a plate with a subsample"],
+            remedy="compare models of all the data, unscaled.",
         )
 
 

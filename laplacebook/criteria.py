@@ -34,6 +34,8 @@ def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[
         LaplaceError: the fit failed.
         UnsupportedModel: the approximation is of a plain density, whose likelihood is not known.
     """
+    if not isinstance(approx, LaplaceApproximation):
+        raise TypeError(f"bic takes a fit, not a {type(approx).__name__}")
     number = float(num_observations)
     if not 1 <= number < inf:
         raise ValueError(f"num_observations is N, 1 or more, not {num_observations}")

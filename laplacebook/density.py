@@ -196,7 +196,7 @@ class ModelDensity:
     def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
         latent = [site.name for site in self.sites]
         refuse_complex(log_probs)
-        observed = self._observed(trace)
+        observed = self.observed(trace)
         names = self._structure[1]
         prior = [
             log_probs[n] if n in names else log_jacobian(trace[n])
@@ -204,10 +204,8 @@ class ModelDensity:
             if n not in observed
         ]
         zero = jnp.zeros((), u.dtype)
-        space = jnp.full(u.shape, jnp.inf)
-        if self.space == "constrained":
-            space = jnp.concatenate([room(trace[n], u.dtype) for n in latent])
-            prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
+        space = self._room(trace, u)
+        prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
         return Terms(
             sum((log_probs[n] for n in observed), start=zero),
             sum(prior, start=zero),
@@ -215,7 +213,16 @@ class ModelDensity:
             space,
         )
 
-    def _observed(self, trace: dict) -> list[str]:
+    def room(self, u: Float[Array, " D"]) -> Float[Array, " D"]:
+        """How far each coordinate is from the end of its interval; infinite if unconstrained."""
+        return self._room(self._run(self._at(u)), u)
+
+    def _room(self, trace: dict, u: Float[Array, " D"]) -> Float[Array, " D"]:
+        if self.space == "unconstrained":
+            return jnp.full(u.shape, jnp.inf, u.dtype)
+        return jnp.concatenate([room(trace[site.name], u.dtype) for site in self.sites])
+
+    def observed(self, trace: dict) -> list[str]:
         """The model's observed sites: NumPyro records a log Jacobian as one more, of its own."""
         names = self._structure[1]
         sites = ((n, s) for n, s in trace.items() if s["type"] == "sample")
@@ -250,10 +257,15 @@ class ModelDensity:
         drawn from its distribution p and weighted by p^(s-1).
         """
         trace, log_probs = self._log_probs(handlers.seed(self.model, key))
-        latent = {site.name: trace[site.name] for site in self.sites}
-        parts = [log_probs[n] - jnp.sum(s["fn"].log_prob(s["value"])) for n, s in latent.items()]
-        parts += [log_probs[n] for n in self._observed(trace)]
+        scaled = [s.name for s in self.sites if trace[s.name]["scale"] is not None]
+        parts = [log_probs[n] - jnp.sum(trace[n]["fn"].log_prob(trace[n]["value"])) for n in scaled]
+        parts += [log_probs[n] for n in self.observed(trace)]
         return where_defined(trace, sum(parts, start=jnp.zeros(())))
+
+    def draw(self, key: Key[Array, ""]) -> dict[str, Array]:
+        """The latent sites at a draw from the prior."""
+        trace = self._run(handlers.seed(self.model, key))
+        return {site.name: trace[site.name]["value"] for site in self.sites}
 
     def trace(self, u: Float[Array, " D"]) -> tuple[dict, dict[str, Array]]:
         """The model run with its latent sites at u: the trace, and the log density of each site."""

@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp
 from laplacebook.estimate import Estimate
 from laplacebook.maximum_likelihood import Highest
 from laplacebook.program import name_of
-from laplacebook.report import modes_found
+from laplacebook.report import improper_evidence, modes_found
 from laplacebook.result import LaplaceApproximation
 from laplacebook.several import log_joint
 from laplacebook.slices import Slice
@@ -172,6 +172,7 @@ class Diagnosis:
             f"{self.effective_sample_size:,.0f} of {self.num_samples:,} draws",
             f"log evidence {approx.log_evidence:.4f} (Laplace), {evidence} (importance sampling)",
             *([] if bound is None else [f"maximum log likelihood {bound.log_likelihood:.4f}"]),
+            *improper_evidence(approx.density),
             *modes_found(approx.log_evidence, others),
             f"{approx.density.method} of {name_of(approx.density.model)}, {approx.space} space, "
             f"D = {size}, {self.starts} start{'s' if self.starts > 1 else ''}",

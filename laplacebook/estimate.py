@@ -63,8 +63,9 @@ def log_mean(log_weights: Float[Array, "*B S"]) -> Estimate:
     """log of the mean of exp(log_weights), with its standard error by the delta method.
 
     The error of the mean of w over S independent draws is sd(w) / sqrt(S), that of its logarithm
-    sd(w) / (sqrt(S) mean(w)). It is infinite where the effective sample size is below ten: there
-    a few draws carry the whole sum, and their spread says nothing about the draws that are missing.
+    sd(w) / (sqrt(S) mean(w)), and no less than the rounding of the result. It is infinite where
+    the effective sample size is below ten: there a few draws carry the whole sum, and their spread
+    says nothing about the draws that are missing.
 
     Args:
         log_weights: shape (S,), or a batch of them; minus infinity is a weight of zero.
@@ -77,7 +78,8 @@ def log_mean(log_weights: Float[Array, "*B S"]) -> Estimate:
     ratios = jnp.exp(log_weights - jnp.where(jnp.isfinite(value), value, 0)[..., None])
     # Around a mean of one, so that equal weights have a spread of rounding, not of a difference.
     spread = jnp.sqrt(jnp.sum((ratios - 1) ** 2, axis=-1) / max(number - 1, 1) / number)
-    enough = effective_sample_size(log_weights) >= FEWEST
+    spread = jnp.maximum(spread, jnp.finfo(value.dtype).eps * jnp.abs(value))
+    enough = effective_sample_size(log_weights) >= 0.999 * FEWEST  # ten equal weights round
     return Estimate(value, jnp.where(enough, spread, jnp.where(jnp.isnan(value), value, jnp.inf)))
 
 

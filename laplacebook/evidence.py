@@ -1,12 +1,12 @@
 """The evidence by draws: from the prior, or from the approximation."""
 
 from collections.abc import Callable
-from math import log, nan, pi
+from math import lgamma, log, nan, pi
+from numbers import Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Key
 
 from laplacebook.batches import at_many
@@ -26,6 +26,8 @@ __all__ = [
     "mean_of_weights",
     "prior_sampling",
 ]
+
+_NORMAL = 1000  # degrees of freedom
 
 
 def prior_sampling(
@@ -47,16 +49,19 @@ def prior_sampling(
         key: a JAX random key.
         num_samples: S, how many draws.
         progress_bar: shown after two seconds; by default where standard error is a terminal.
-        kwargs: the model's keyword arguments; none for an approximation.
+        kwargs: the model's keyword arguments; none for an approximation. One that is named like an
+            option of this function goes through ``functools.partial``.
 
     Returns:
         An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
-        hit the posterior.
+        hit the posterior, or where Pareto k-hat of the likelihoods says that no error can be told
+        from them, as in :func:`~laplacebook.importance_sampling`.
 
     Raises:
         ValueError: ``num_samples`` is not a positive integer.
         TypeError: arguments for a model are given beside an approximation.
-        UnsupportedModel: a prior is improper, or ``target`` a plain density: nothing to draw from.
+        UnsupportedModel: a prior is improper, or ``target`` a plain density: nothing to draw from;
+            or the model brings a seed of its own.
         NonFinite: the likelihood is NaN at a draw.
 
     >>> import numpyro, numpyro.distributions as dist
@@ -76,16 +81,38 @@ def prior_sampling(
         density = ModelDensity(target, args, kwargs)
     if density.improper:
         raise UnsupportedModel(
-            f"The prior of {', '.join(map(repr, density.improper))} is improper: there is nothing "
-            "to draw from, and the evidence is defined only up to a constant.",
-            remedy="give these sites a proper prior.",
+            f"The prior of {', '.join(map(repr, density.improper))} is {density.without_prior}: there "
+            "is nothing to draw from, and the evidence is defined only up to a constant.",
+            remedy="give these sites a proper prior, and fit with laplace.",
         )
     keys = jax.random.split(key, num_samples)
     try:
+        _refuse_fixed(density, key)
         weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
     except NotImplementedError as error:
         raise _no_sampler(density) from error
-    return log_mean(defined(weights, density, "draws from the prior"))
+    return _mean_of_checked(defined(weights, density, "draws from the prior"))
+
+
+def _refuse_fixed(density: ModelDensity, key: Array) -> None:
+    """A model that brings its own seed draws the same values from any key."""
+    draws = _draws(density, jax.random.split(key, 8))
+    for name, values in draws.items():
+        fixed = jnp.all(values == values[:1])
+        if not isinstance(fixed, jax.core.Tracer) and fixed and values.size:
+            raise UnsupportedModel(
+                f"All draws of '{name}' from the prior are the same, whatever the key.",
+                causes=[
+                    "the model is wrapped in numpyro.handlers.seed, which decides its draws",
+                    "a prior so narrow, or so near to its edge, that its draws round to one number",
+                ],
+                remedy="pass the model itself; the key does what a seed would do.",
+            )
+
+
+@jax.jit
+def _draws(density: ModelDensity, keys: Array) -> dict[str, Array]:
+    return jax.vmap(density.draw)(keys)
 
 
 def _no_sampler(density: ModelDensity) -> UnsupportedModel:
@@ -108,7 +135,7 @@ def importance_sampling(
     """The log evidence by importance sampling, with the approximation as proposal.
 
     log p(D) = log E[p(D, u) / q(u)], u from q. Where the posterior is q the weights are equal, and
-    the estimate exact from a single draw on. Where the posterior has heavier tails than q the
+    the estimate is exact. Where the posterior has heavier tails than q the
     variance of the weights may be infinite: then a Student-t proposal is safer, and
     :func:`~laplacebook.diagnose` says so.
 
@@ -118,17 +145,18 @@ def importance_sampling(
         num_samples: S, how many draws.
         proposal: ``"gaussian"``, q itself; or ``"student_t"``, the multivariate Student-t
             distribution about u_MAP with the scale matrix A^-1.
-        degrees_of_freedom: of the Student-t distribution; smaller is heavier.
+        degrees_of_freedom: of the Student-t distribution, between 1 and 1,000; smaller is heavier.
         progress_bar: shown after two seconds; by default where standard error is a terminal.
 
     Returns:
         An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
         carry the sum, or where Pareto k-hat of the weights says that no error can be told from them
-        (above 0.7, or less for few draws; not looked at within a compiled program).
+        (above 0.7, or less for few draws; not looked at for fewer than 25 draws, nor within a
+        compiled program). Of few draws a finite error, too, tends to be too small.
 
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
-            ``degrees_of_freedom`` is not positive; ``approx`` is a batch.
+            ``degrees_of_freedom`` is none; ``approx`` is a batch.
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
 
@@ -143,13 +171,19 @@ def importance_sampling(
     """
     if proposal not in ("gaussian", "student_t"):
         raise ValueError(f'proposal is "gaussian" or "student_t", not {proposal!r}')
-    if not degrees_of_freedom > 0:
-        raise ValueError(f"degrees_of_freedom must be positive, not {degrees_of_freedom}")
+    if not (isinstance(degrees_of_freedom, Real) and 1 <= degrees_of_freedom <= _NORMAL):
+        raise ValueError(
+            f"degrees_of_freedom must be a number between 1 and {_NORMAL}, not "
+            f"{degrees_of_freedom!r}; with more of them a Student-t distribution is the Gaussian"
+        )
     heavy = degrees_of_freedom if proposal == "student_t" else None
     weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
-    return mean_of_weights(
-        weights, nan if isinstance(weights, jax.core.Tracer) else pareto_k(weights)
-    )
+    return _mean_of_checked(weights)
+
+
+def _mean_of_checked(weights: Float[Array, " S"]) -> Estimate:
+    compiled = isinstance(weights, jax.core.Tracer)
+    return mean_of_weights(weights, nan if compiled else pareto_k(weights))
 
 
 def mean_of_weights(weights: Float[Array, " S"], k: float) -> Estimate:
@@ -189,7 +223,10 @@ def importance_weights(
     """
     require_number("num_samples", num_samples)
     require_fit(approx)
-    heaviness = None if degrees_of_freedom is None else jnp.asarray(degrees_of_freedom, float)
+    heaviness = None
+    if degrees_of_freedom is not None:
+        constant = _log_constant(approx.mode_vector.size, float(degrees_of_freedom))
+        heaviness = jnp.asarray([degrees_of_freedom, constant], approx.mode_vector.dtype)
     proposal = (approx.density, approx.mode_vector, approx.precision, heaviness)
     keys = jax.random.split(key, num_samples)
     weights = at_many(_importance_weight, proposal, keys, progress_bar)
@@ -204,16 +241,15 @@ def _importance_weight(
     log_volume = precision.log_determinant() / 2 - mode.size / 2 * log(2 * pi)
     if heaviness is None:
         return density.log_joint(mode + precision.whitened(z)) - log_volume + z @ z / 2
-    squeeze = jax.random.chisquare(to_scale, heaviness, dtype=mode.dtype) / heaviness
-    t = z / jnp.sqrt(squeeze)
-    log_q = log_volume + _log_student(t @ t, mode.size, heaviness)
+    nu, constant = heaviness
+    t = z / jnp.sqrt(jax.random.chisquare(to_scale, nu, dtype=mode.dtype) / nu)
+    log_q = log_volume + constant - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
     return density.log_joint(mode + precision.whitened(t)) - log_q
 
 
-def _log_student(square: Array, dimension: int, nu: Array) -> Array:
-    """The log density of a Student-t vector of unit scale, over (2 pi)^(-D/2)."""
-    constant = gammaln((nu + dimension) / 2) - gammaln(nu / 2) - dimension / 2 * jnp.log(nu / 2)
-    return constant - (nu + dimension) / 2 * jnp.log1p(square / nu)
+def _log_constant(dimension: int, nu: float) -> float:
+    """Of the density of a Student-t vector of unit scale, over (2 pi)^(-D/2); in full precision."""
+    return lgamma((nu + dimension) / 2) - lgamma(nu / 2) - dimension / 2 * log(nu / 2)
 
 
 def defined(values: Float[Array, " S"], density: ModelDensity, where: str) -> Float[Array, " S"]:

@@ -13,7 +13,7 @@ from laplacebook.density import ModelDensity
 
 __all__ = ["observed_numbers", "observed_sites", "same_numbers"]
 
-ROUNDING = 16  # units in the last place of the largest number
+ROUNDING = 16  # units in the last place
 
 
 def observed_sites(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, dict]:
@@ -40,10 +40,14 @@ def observed_numbers(density: ModelDensity, u: Float[Array, " D"]) -> np.ndarray
         u: where the model runs, shape (D,).
 
     Returns:
-        A vector; None if the model has no observed site but factors.
+        A vector; None if there is no observed site, or a factor beside them: what that holds is
+        not known.
     """
-    sites = observed_sites(density, u).values()
-    return np.sort(np.concatenate([_seen(site) for site in sites])) if sites else None
+    trace, _ = density.trace(u)
+    sites = [trace[name] for name in density.observed(trace)]
+    if not sites or not all(np.size(site["value"]) for site in sites):
+        return None
+    return np.sort(np.concatenate([_seen(site) for site in sites]))
 
 
 def same_numbers(one: np.ndarray, other: np.ndarray) -> bool:
@@ -51,7 +55,7 @@ def same_numbers(one: np.ndarray, other: np.ndarray) -> bool:
     if one.size != other.size or not one.size:
         return one.size == other.size
     coarsest = max(np.finfo(x.dtype).eps for x in (one, other))
-    return bool(np.max(np.abs(one - other)) <= ROUNDING * coarsest * np.max(np.abs(one)))
+    return bool(np.all(np.abs(one - other) <= ROUNDING * coarsest * np.abs(one)))
 
 
 def _seen(site: dict) -> np.ndarray:

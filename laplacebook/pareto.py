@@ -37,8 +37,10 @@ def pareto_k(log_weights: Float[Array, " S"]) -> float:
     if np.isneginf(tail[-1]):
         return -inf
     # The fit divides by how far the first quarter of the tail reaches.
-    if tail[int(size / 4 + 0.5) - 1] - below <= rounding:
-        return inf if tail[-1] - below > _LUMP else -inf
+    quarter = tail[int(size / 4 + 0.5) - 1]
+    reach = np.exp(float(quarter - tail[-1])) - np.exp(float(below - tail[-1]))
+    if quarter - below <= rounding or reach <= np.finfo(float).tiny:
+        return inf if tail[-1] - below > max(_LUMP, rounding) else -inf
     from arviz_stats.base.array import array_stats  # slow to import
 
     zero = np.min(weights, initial=0, where=np.isfinite(weights)) - 1000

@@ -47,15 +47,20 @@ def prior_centre(message: dict) -> Array | None:
     return bijection(jnp.where(jnp.isfinite(u), u, 0))
 
 
-def off_centre(u: Float[Array, " D"]) -> Float[Array, " D"]:
+def off_centre(u: Float[Array, " D"], room: Float[Array, " D"]) -> Float[Array, " D"]:
     """The point beside u at which a search begins, away by the root of the machine precision.
 
     At u itself a derivative may be wrong: NumPyro's log density of a Bernoulli variable with logit
     exactly 0, where every regression begins, has the slope 1 for y = 1, not 1/2. The steps are in
     no proportion to one another, so that they do not cancel in a difference of coordinates.
+
+    Args:
+        u: shape (D,).
+        room: how far each coordinate is from the end of its interval; a step takes a quarter of it
+            at most.
     """
-    steps = 1 + np.arange(u.size) * 0.6180339887 % 1
-    return u + jnp.asarray(steps * np.finfo(u.dtype).eps ** 0.5, u.dtype) * (1 + jnp.abs(u))
+    sizes = (1 + np.arange(u.size) * 0.6180339887 % 1) * np.finfo(u.dtype).eps ** 0.5
+    return u + jnp.minimum(jnp.asarray(sizes, u.dtype) * (1 + jnp.abs(u)), room / 4)
 
 
 def prior_draw(message: dict) -> Array | None:

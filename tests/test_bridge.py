@@ -12,6 +12,7 @@ from scipy.special import betaln
 
 import laplacebook as lb
 from tests.models import coin, line
+from tests.test_arguments import single_precision
 from tests.test_quadrature import TOSSES, sigmoid_coin, sigmoid_coin_by_quad
 
 HEADS = np.repeat([1.0, 0.0], [8, 1])
@@ -69,6 +70,19 @@ def test_a_95_percent_interval_covers_95_times_in_a_hundred():
     assert 180 <= covered <= 198
 
 
+@pytest.mark.parametrize("number", [2, 5, 9])
+def test_few_posterior_draws_tell_no_error(number):
+    assert lb.bridge_sampling(APPROX, beta(number), KEY).standard_error == np.inf
+
+
+def test_single_precision_settles():
+    with single_precision():
+        approx = lb.laplace(coin, HEADS.astype(np.float32))
+        for i in range(5):
+            estimate = lb.bridge_sampling(approx, beta(1000, i), jax.random.key(i))
+            assert abs(estimate.value - EXACT) < 4 * estimate.standard_error < 0.05
+
+
 def test_draws_that_repeat_each_other_count_less():
     draws = beta(1000)["theta"]
     once = lb.bridge_sampling(APPROX, {"theta": draws}, KEY, 100_000)
@@ -114,6 +128,7 @@ def test_posterior_draws_show_a_mode_that_the_approximation_does_not_know():
         ({"theta": np.full((10, 2, 3), 0.5)}, "one S for all sites"),
         ({"theta": 0.5}, "one S for all sites"),
         ({"theta": np.full(1, 0.5)}, "two draws or more"),
+        ({"theta": np.full(100, 0.5)}, "All posterior draws are the same"),
         ({"theta": np.array([0.5, 1.5])}, "inside the support"),
         ({"theta": np.array([0.5, np.nan])}, "inside the support"),
     ],

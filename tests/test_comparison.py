@@ -13,7 +13,7 @@ from numpyro import handlers
 from scipy import stats
 
 import laplacebook as lb
-from laplacebook.observations import observed_numbers
+from laplacebook.observations import observed_numbers, same_numbers
 from tests.models import coin, line
 from tests.test_maximum_likelihood import (
     BINARY,
@@ -405,3 +405,29 @@ def test_nothing_is_compared_while_it_is_compiled():
 
 def test_one_model_is_certain():
     assert lb.compare({"only": lb.laplace(coin, COIN)})["probability"] == [1.0]
+
+
+def scaled_coin(y):
+    with handlers.scale(scale=0.1):
+        coin(y)
+
+
+def coin_with_factor(y):
+    coin(y)
+    numpyro.factor("more", -1.0)
+
+
+def test_a_power_of_a_density_is_refused():
+    with pytest.raises(lb.UnsupportedModel, match="'theta', 'y' is scaled"):
+        lb.compare({"coin": lb.laplace(coin, COIN), "scaled": lb.laplace(scaled_coin, COIN)})
+
+
+def test_a_factor_beside_the_data_is_told():
+    models = {"coin": lb.laplace(coin, COIN), "more": lb.laplace(coin_with_factor, COIN)}
+    assert lb.compare(models).footer == ("not checked to be of the same data: 'more'",)
+
+
+def test_small_numbers_count_beside_large_ones():
+    one, other = (np.array([a, b, 1000], np.float32) for a, b in ((0.001, 0.002), (0.0025, 0.0005)))
+    assert not same_numbers(np.sort(one), np.sort(other))
+    assert same_numbers(np.sort(one), np.sort(one.astype(float)))

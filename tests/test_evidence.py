@@ -15,6 +15,7 @@ from scipy.special import betaln, gammaln
 import laplacebook as lb
 from laplacebook.requirements import require_fit, require_number
 from tests.models import coin, line
+from tests.test_arguments import single_precision
 
 HEADS = np.repeat([1.0, 0.0], [8, 1])
 COUNTS = np.array([3.0, 0.0, 2.0, 5.0, 1.0])
@@ -75,7 +76,11 @@ EXACT = {
         (COUNTS,),
         stats.multivariate_normal(cov=np.eye(5) + 4 * np.ones((5, 5))).logpdf(COUNTS),
     ),
-    "linear regression": (line, (FEATURES, TARGETS), evidence_of_line(FEATURES, TARGETS)),
+    "linear regression": (
+        line,
+        (FEATURES, TARGETS, 2.0, 2.0),
+        evidence_of_line(FEATURES, TARGETS, 2.0, 2.0),
+    ),
 }
 
 
@@ -186,6 +191,56 @@ def test_a_tail_heavier_than_the_proposal_has_an_infinite_error():
     assert abs(estimate.value - np.log(np.pi)) < 4 * estimate.standard_error < 0.1
 
 
+def test_likelihoods_without_a_variance_under_the_prior_have_an_infinite_error():
+    def model():
+        theta = numpyro.sample("theta", dist.Normal(0, 1))
+        numpyro.factor("grows", 0.45 * theta**2)  # squared, it outgrows the prior
+
+    estimate = lb.prior_sampling(model, key=jax.random.key(0), num_samples=10_000)
+    assert jnp.isposinf(estimate.standard_error)
+
+
+def test_a_prior_that_underflows_has_an_evidence():
+    """Draws from Gamma(0.01, 0.01) round to zero, where its own density is infinite."""
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(0.01, 0.01))
+        with numpyro.plate("N", len(y)):
+            numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    y = np.array([2.0, 0.0, 3.0])
+    exact = gammaln(5.01) - gammaln(0.01) + 0.01 * np.log(0.01) - 5.01 * np.log(3.01)
+    exact -= gammaln(y + 1).sum()
+    estimate = lb.prior_sampling(model, y, key=jax.random.key(0))
+    assert abs(estimate.value - exact) < 4 * estimate.standard_error < 0.3
+
+
+def test_a_model_with_a_seed_of_its_own_is_refused():
+    with pytest.raises(
+        lb.UnsupportedModel, match="All draws of 'theta' from the prior are the same"
+    ):
+        lb.prior_sampling(handlers.seed(coin, 1), HEADS, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("nu", [1.0, 30.0, 1000.0])
+def test_the_proposal_is_normalised_in_single_precision_too(nu):
+    with single_precision():
+        approx = lb.laplace(poisson, COUNTS.astype(np.float32))
+        estimate = lb.importance_sampling(
+            approx, jax.random.key(0), proposal="student_t", degrees_of_freedom=nu
+        )
+    assert abs(estimate.value - evidence_of_counts(COUNTS)) < 4 * estimate.standard_error < 0.1
+
+
+def test_the_error_is_no_less_than_the_rounding_of_the_result():
+    with single_precision():
+        y = np.random.default_rng(0).normal(size=1000)
+        approx = lb.laplace(mean, y)
+        estimate = lb.importance_sampling(approx, jax.random.key(0))
+    exact = stats.multivariate_normal(cov=np.eye(1000) + 4).logpdf(y)
+    assert abs(estimate.value - exact) < 4 * estimate.standard_error < 0.01
+
+
 @pytest.mark.parametrize("number", [0, -3, True])
 def test_a_count_is_a_positive_integer(number):
     with pytest.raises(ValueError, match="num_samples must be a whole number, 1 or more"):
@@ -234,7 +289,10 @@ def test_what_is_no_approximation_is_refused():
         require_fit(coin)
 
 
-@pytest.mark.parametrize("option", [{"proposal": "cauchy"}, {"degrees_of_freedom": 0.0}])
+@pytest.mark.parametrize(
+    "option",
+    [{"proposal": "cauchy"}, {"degrees_of_freedom": 0.0}, {"degrees_of_freedom": np.inf}],
+)
 def test_options_without_meaning_are_refused(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         lb.importance_sampling(APPROX, jax.random.key(0), **option)

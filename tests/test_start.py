@@ -206,3 +206,13 @@ def test_a_slope_that_is_wrong_at_one_point_makes_no_mode():
 
     assert jax.grad(lambda x: f(x)[0])(jnp.zeros(1)) == 0
     assert not find_mode(f, jnp.zeros(1)).certificate.converged
+
+
+@pytest.mark.parametrize("start", [None, {"x": np.array(5e-10)}])
+def test_a_search_begins_within_a_narrow_support(start):
+    def model(y):
+        x = numpyro.sample("x", dist.Uniform(0, 1e-9))
+        numpyro.sample("y", dist.Normal(x, 1e-10), obs=y)
+
+    approx = lb.laplace(model, 4e-10, space="constrained", start=start)
+    np.testing.assert_allclose(approx.mode["x"], 4e-10, rtol=1e-6)
