@@ -117,7 +117,11 @@ def test_it_prints_what_it_is():
         (redundant, (HEADS,), ("is flat along -1 a", "collinear")),
         (logistic, (X, SEPARABLE), ("w[0]", "separable")),
         (line, (X[:, [0, 0]], REAL), ("is flat along", "w[1]")),
-        (normal, (HEADS,), ("curves upwards along", "sd", "single observation")),
+        (
+            normal,
+            (HEADS,),
+            ("curves upwards along|edge of the support", "sd", "observation|at zero"),
+        ),
         (hierarchical, (REAL[:3],), ("is flat along", "scale", "(a hierarchical model)")),
     ],
 )
