@@ -48,7 +48,7 @@ def prior_centre(message: dict) -> Array | None:
 
 
 def off_centre(u: Float[Array, " D"], room: Float[Array, " D"]) -> Float[Array, " D"]:
-    """The point beside u at which a search begins, away by the root of the machine precision.
+    """The point beside u at which a search begins, away by less than any tolerance.
 
     At u itself a derivative may be wrong: NumPyro's log density of a Bernoulli variable with logit
     exactly 0, where every regression begins, has the slope 1 for y = 1, not 1/2. The steps are in
@@ -59,7 +59,7 @@ def off_centre(u: Float[Array, " D"], room: Float[Array, " D"]) -> Float[Array, 
         room: how far each coordinate is from the end of its interval; a step takes a quarter of it
             at most.
     """
-    sizes = (1 + np.arange(u.size) * 0.6180339887 % 1) * np.finfo(u.dtype).eps ** 0.5
+    sizes = (1 + np.arange(u.size) * 0.6180339887 % 1) * np.finfo(u.dtype).eps ** 0.75
     return u + jnp.minimum(jnp.asarray(sizes, u.dtype) * (1 + jnp.abs(u)), room / 4)
 
 
