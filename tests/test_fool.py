@@ -155,7 +155,13 @@ LOUD = {
     "lasso": (lasso, (Y,), lb.NotConverged, "slope of the log joint jumps at x ="),
     "clipped": (clipped, (Y + 2,), lb.NotConverged, "slope of the log joint jumps at x = 1"),
     "two parabolas": (bent, (), lb.NotConverged, "not like a parabola"),
-    "hyperbola": (hyperbola, (6.0,), lb.LaplaceError, "remove what is redundant"),
+    # At a point of the ridge that rounding decides.
+    "hyperbola": (
+        hyperbola,
+        (6.0,),
+        (lb.NotConverged, lb.NotPositiveDefinite),
+        "remove what is redundant",
+    ),
     "repeated": (
         repeated,
         (np.full(6, 1.3),),
