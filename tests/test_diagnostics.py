@@ -152,12 +152,12 @@ def on_the_unit_interval(y):
 
 
 def test_an_evidence_above_the_maximum_likelihood_is_impossible():
-    """A Gaussian wider than the support: its weights are all equal or zero, and k-hat is blind."""
+    """A Gaussian wider than the support: its weights are equal but for rounding, or zero, and k-hat is blind."""
     approx = lb.laplace(on_the_unit_interval, 0.5, space="constrained")
     found = lb.diagnose(approx, KEY)
     exact = np.log(integrate.quad(lambda theta: stats.norm.pdf(0.5, theta), 0, 1)[0])
     assert float(approx.log_evidence) > stats.norm.logpdf(0) > exact
-    assert found.pareto_k == -np.inf
+    assert found.pareto_k < 0
     assert found.slices[0].skewness == pytest.approx(0, abs=1e-8)
     assert found.maximum_log_likelihood.log_likelihood == pytest.approx(stats.norm.logpdf(0))
     assert found.excess == pytest.approx(-stats.norm.logpdf(0))
