@@ -2,7 +2,8 @@
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,7 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
 
-__all__ = ["join", "not_arrays", "not_finite", "split"]
+__all__ = ["arrays_blamed", "join", "not_finite", "split"]
 
 _NUMBERS = bool | int | float | complex
 
@@ -81,7 +82,7 @@ def not_finite(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     return found
 
 
-def not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
+def _not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     """Which arguments hold numbers, or should, and yet are no arrays of numbers.
 
     Returns:
@@ -101,6 +102,22 @@ def not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
     return list(found)
+
+
+@contextmanager
+def arrays_blamed(model: Callable, args: tuple, kwargs: Mapping) -> Iterator[None]:
+    """A TypeError of the model, as an error that names the arguments that are no arrays."""
+    try:
+        yield
+    except TypeError as error:
+        causes = _not_arrays(model, args, kwargs)
+        if not causes:
+            raise
+        raise UnsupportedModel(
+            f"The model cannot compute with its arguments: {error}",
+            causes=causes,
+            remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
+        ) from error
 
 
 def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:

@@ -4,8 +4,7 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
-from laplacebook.arguments import join, not_arrays, not_finite, split
+from laplacebook.arguments import arrays_blamed, join, not_finite, split
 from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
@@ -119,7 +118,7 @@ class ModelDensity:
     @functools.cached_property
     def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
         """The latent sites, and the names of all sites that the model itself has."""
-        with self._arguments_blamed():
+        with arrays_blamed(self.model, *self.arguments):
             return find_sites(self.model, *self.arguments, self.space)
 
     @property
@@ -273,29 +272,13 @@ class ModelDensity:
 
     def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
         args, kwargs = self.arguments
-        with validation_enabled(False), self._arguments_blamed():
+        with validation_enabled(False), arrays_blamed(self.model, args, kwargs):
             log_probs, trace = compute_log_probs(model, args, kwargs, {})
         return trace, log_probs
 
     def not_finite(self) -> list[str]:
         """Which arguments have a NaN or an infinity, in words."""
         return not_finite(self.model, *self.arguments)
-
-    @contextmanager
-    def _arguments_blamed(self) -> Iterator[None]:
-        """A TypeError of the model, as an error that names the arguments that are no arrays."""
-        args, kwargs = self.arguments
-        try:
-            yield
-        except TypeError as error:
-            causes = not_arrays(self.model, args, kwargs)
-            if not causes:
-                raise
-            raise UnsupportedModel(
-                f"The model cannot compute with its arguments: {error}",
-                causes=causes,
-                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
-            ) from error
 
     def _at(self, u: Float[Array, " D"]) -> Callable:
         """The model with its latent sites at u."""

@@ -87,19 +87,24 @@ def prior_sampling(
         )
     keys = jax.random.split(key, num_samples)
     try:
-        _refuse_fixed(density, key)
+        moves = _moves(density, key)
         weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
     except NotImplementedError as error:
         raise _no_sampler(density) from error
-    return _mean_of_checked(defined(weights, density, "draws from the prior"))
+    weights = jnp.where(moves, defined(weights, density, "draws from the prior"), jnp.nan)
+    return _mean_of_checked(weights)
 
 
-def _refuse_fixed(density: ModelDensity, key: Array) -> None:
-    """A model that brings its own seed draws the same values from any key."""
-    draws = _draws(density, jax.random.split(key, 8))
-    for name, values in draws.items():
-        fixed = jnp.all(values == values[:1])
-        if not isinstance(fixed, jax.core.Tracer) and fixed and values.size:
+def _moves(density: ModelDensity, key: Array) -> Array:
+    """Whether draws depend on the key: not so in a model that brings a seed of its own.
+
+    Raises:
+        UnsupportedModel: they do not. Not within a compiled program.
+    """
+    draws = {n: v for n, v in _draws(density, jax.random.split(key, 8)).items() if v.size}
+    moves = {name: jnp.any(values != values[:1]) for name, values in draws.items()}
+    for name, does in moves.items():
+        if not isinstance(does, jax.core.Tracer) and not does:
             raise UnsupportedModel(
                 f"All draws of '{name}' from the prior are the same, whatever the key.",
                 causes=[
@@ -108,6 +113,7 @@ def _refuse_fixed(density: ModelDensity, key: Array) -> None:
                 ],
                 remedy="pass the model itself; the key does what a seed would do.",
             )
+    return jnp.all(jnp.stack([*moves.values()]))
 
 
 @jax.jit
@@ -137,7 +143,8 @@ def importance_sampling(
     log p(D) = log E[p(D, u) / q(u)], u from q. Where the posterior is q the weights are equal, and
     the estimate is exact. Where the posterior has heavier tails than q the
     variance of the weights may be infinite: then a Student-t proposal is safer, and
-    :func:`~laplacebook.diagnose` says so.
+    :func:`~laplacebook.diagnose` says so. What no draw reaches is not in the estimate, nor in its
+    error: of several modes far apart it sees one.
 
     Args:
         approx: the approximation q = N(u_MAP, A^-1).

@@ -281,16 +281,13 @@ def _inverse(
 def _is_parabola(
     predicted: Array, enough: Array, noise: Array, ahead: _Seen, behind: _Seen
 ) -> Array:
-    """Whether the probes on both sides found the parabola; their mean is free of odd terms.
-
-    What both sides share is the gradient itself, which may be wrong at a single point: at a kink
-    of one term that another one cancels.
-    """
+    """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
     rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
     size, shared = probe(bend), (ahead.bend + behind.bend) / 2
-    allowed = STEADY * jnp.abs(size) + 4 * enough
-    straight = jnp.all((jnp.abs(bend - size) <= allowed) & (jnp.abs(shared) <= allowed))
-    return straight & (jnp.abs(rise + predicted) <= JUMP + noise)
+    straight = jnp.abs(bend - size) <= STEADY * jnp.abs(size) + 4 * enough
+    # What both sides share: a gradient that is wrong at x alone, where kinks of two terms cancel.
+    right = jnp.abs(shared) <= jnp.abs(size) + 4 * enough
+    return jnp.all(straight & right) & (jnp.abs(rise + predicted) <= JUMP + noise)
 
 
 def _damping(state: _State, accept: Array, ratio: Array, hold: Array) -> tuple[Array, Array]:

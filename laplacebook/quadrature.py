@@ -30,7 +30,9 @@ def gauss_hermite(
     On a grid of K points in each of D dimensions, centred at the mode and scaled and rotated by the
     factor L of A = L L' (Liu and Pierce 1994, Biometrika 81, 624-629). One point is the Laplace
     approximation; K points are exact where the posterior is q times a polynomial of degree 2K - 1
-    in each coordinate. To see how far it has converged, compare two values of K.
+    in each coordinate. To see how far it has converged, compare two values of K: on a tail much
+    heavier than that of q, or several modes, it converges slowly or not at all, and nothing in one
+    value tells.
 
     Args:
         approx: the approximation q = N(u_MAP, A^-1).
