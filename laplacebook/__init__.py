@@ -19,6 +19,14 @@ from laplacebook.errors import (
 )
 from laplacebook.estimate import Estimate
 from laplacebook.evidence import importance_sampling, prior_sampling
+from laplacebook.gaussian import (
+    LinearGaussian,
+    condition,
+    expected_quadratic_form,
+    kl_divergence,
+    linear_gaussian,
+    marginal,
+)
 from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
@@ -38,6 +46,7 @@ __all__ = [
     "Estimate",
     "LaplaceApproximation",
     "LaplaceError",
+    "LinearGaussian",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
@@ -46,13 +55,18 @@ __all__ = [
     "bic",
     "bridge_sampling",
     "compare",
+    "condition",
     "datasets",
     "diagnose",
+    "expected_quadratic_form",
     "gauss_hermite",
     "importance_sampling",
+    "kl_divergence",
     "laplace",
     "laplace_of_density",
+    "linear_gaussian",
     "load",
+    "marginal",
     "maximum_likelihood",
     "plotting",
     "prior_sampling",

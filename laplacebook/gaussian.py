@@ -1,0 +1,306 @@
+"""Marginals, conditionals, the linear-Gaussian theorem and divergences of multivariate normals.
+
+Every function takes and returns :class:`numpyro.distributions.MultivariateNormal`, made from a
+covariance, a precision or a Cholesky factor, with any batch shape, and works on the Cholesky factors
+alone: no matrix is inverted. All can be differentiated, and used under ``jit`` and ``vmap``, where
+what would raise gives NaN.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Int
+from numpyro.distributions import MultivariateNormal
+from numpyro.distributions.util import cholesky_of_inverse
+
+from laplacebook.gaussian_checks import (
+    Numbers,
+    floats,
+    mean_and_factor,
+    normal,
+    require_shape,
+    split_indices,
+)
+
+__all__ = [
+    "LinearGaussian",
+    "condition",
+    "expected_quadratic_form",
+    "kl_divergence",
+    "linear_gaussian",
+    "marginal",
+]
+
+Indices = int | Sequence[int] | Int[np.ndarray, " K"]
+
+
+def marginal(p: MultivariateNormal, indices: Indices) -> MultivariateNormal:
+    """The distribution of some of the coordinates.
+
+    Args:
+        p: a normal distribution of D variables.
+        indices: K of the coordinates, in the order wanted; -1 is the last, as in NumPy.
+
+    Returns:
+        The normal distribution of ``x[..., indices]``, with the batch shape of ``p``.
+
+    Raises:
+        TypeError: ``p`` is no multivariate normal, or an index no integer.
+        IndexError: an index is out of range.
+        ValueError: an index is repeated, or there is none; the matrix of ``p`` is not symmetric.
+        NotPositiveDefinite: it is not positive definite.
+
+    Example:
+        >>> from jax import numpy as jnp
+        >>> from numpyro import distributions as dist
+        >>> p = dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 1.0], [1.0, 1.0]]))
+        >>> print(marginal(p, [0]).covariance_matrix.round(4))
+        [[2.]]
+    """
+    mean, factor = mean_and_factor("p", p)
+    chosen, _ = split_indices(indices, mean.shape[-1])
+    if not chosen.size:
+        raise ValueError("No index is given, and a distribution has one variable or more.")
+    return normal("the marginal", mean[..., chosen], _triangular(factor[..., chosen, :]))
+
+
+def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> MultivariateNormal:
+    """The distribution of the other coordinates where some are known.
+
+    With a the coordinates that are known, b the others and S the covariance, the mean is
+    m_b + S_ba S_aa^-1 (x_a - m_a) and the covariance the Schur complement S_bb - S_ba S_aa^-1 S_ab.
+    The Cholesky factor of the covariance, its rows ordered (a, b), holds both: with its blocks they
+    are m_b + L_ba L_aa^-1 (x_a - m_a) and L_bb L_bb'. See the chapter on linear-Gaussian models.
+
+    Args:
+        p: a normal distribution of D variables.
+        indices: the K coordinates that are known; -1 is the last, as in NumPy.
+        values: theirs, of shape (K,), or ``(*batch, K)``.
+
+    Returns:
+        The normal distribution of the D - K others, in the order that they have in ``p``. Its batch
+        shape is that of ``p`` and ``values`` together.
+
+    Raises:
+        TypeError: ``p`` is no multivariate normal, or an index no integer.
+        IndexError: an index is out of range.
+        ValueError: an index is repeated, or none is left; ``values`` do not fit, or are not finite;
+            the matrix of ``p`` is not symmetric.
+        NotPositiveDefinite: it is not positive definite.
+
+    Example:
+        >>> from jax import numpy as jnp
+        >>> from numpyro import distributions as dist
+        >>> p = dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 1.0], [1.0, 1.0]]))
+        >>> known = condition(p, [1], [3.0])
+        >>> print(known.mean.round(4), known.covariance_matrix.round(4))
+        [3.] [[1.]]
+    """
+    mean, factor = mean_and_factor("p", p)
+    known, others = split_indices(indices, mean.shape[-1])
+    if not others.size:
+        raise ValueError(f"All {known.size} coordinates are given: none is left to describe.")
+    values, K = jnp.atleast_1d(floats("values", values)), known.size
+    require_shape("values", values, (K,), "one for each index")
+    ordered = _triangular(factor[..., np.concatenate([known, others]), :])
+    away = _solve(ordered[..., :K, :K], (values - mean[..., known])[..., None])
+    moved = mean[..., others] + (ordered[..., K:, :K] @ away)[..., 0]
+    return normal("the conditional", moved, ordered[..., K:, K:])
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["joint", "marginal", "_whitened", "_root"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class LinearGaussian:
+    """The three distributions of the linear-Gaussian theorem: what :func:`linear_gaussian` returns.
+
+    Attributes:
+        joint: p(x, y), of the N inputs and then the M outputs.
+        marginal: p(y) = N(A m + b, A S A' + R).
+    """
+
+    joint: MultivariateNormal
+    marginal: MultivariateNormal
+    _whitened: Any  # W = R^-1/2 A L, with the prior's S = L L'
+    _root: Any  # lower triangular, (I + W'W)^-1 = root root'
+
+    def posterior(self, y: Numbers) -> MultivariateNormal:
+        """p(x | y) = N(m + S_N A' R^-1 (y - A m - b), S_N).
+
+        Args:
+            y: the outputs that were observed, of shape (M,), or ``(*batch, M)``.
+
+        Returns:
+            The normal distribution of the N inputs; its covariance S_N does not depend on ``y``.
+
+        Raises:
+            ValueError: the shape of ``y`` does not fit, or it is not finite.
+        """
+        N, factor = self._root.shape[-1], self.joint.scale_tril
+        y = jnp.atleast_1d(floats("y", y))
+        require_shape("y", y, self.marginal.event_shape, "one for each output")
+        surprise = _solve(factor[..., N:, N:], (y - self.marginal.loc)[..., None])
+        step = _t(self._root) @ (_t(self._whitened) @ surprise)
+        posterior_factor = factor[..., :N, :N] @ self._root
+        mean = self.joint.loc[..., :N] + (posterior_factor @ step)[..., 0]
+        return normal("the posterior", mean, posterior_factor)
+
+
+def linear_gaussian(
+    prior: MultivariateNormal, A: Numbers, b: Numbers, noise: MultivariateNormal
+) -> LinearGaussian:
+    """The theorem: x ~ N(m, S) and y | x ~ N(A x + b, R) make all of x and y normal.
+
+    p(y) = N(A m + b, A S A' + R), and p(x | y) = N(S_N [A' R^-1 (y - b) + S^-1 m], S_N) with
+    S_N = (S^-1 + A' R^-1 A)^-1: Bishop (2006), 2.3.3, and the chapter on linear-Gaussian models.
+
+    With S = L L' and W = R^-1/2 A L the posterior precision of L^-1 (x - m) is I + W'W.
+
+    Args:
+        prior: p(x), of N inputs.
+        A: the matrix, of shape (M, N), or ``(*batch, M, N)``.
+        b: the offset, of shape (M,), or ``(*batch, M)``, or a number for all outputs.
+        noise: the distribution of y - A x - b, of M outputs; its mean is added to ``b``.
+
+    Returns:
+        The joint and the marginal distribution, and the posterior as a method of the outputs.
+
+    Raises:
+        TypeError: ``prior`` or ``noise`` is no multivariate normal.
+        ValueError: shapes do not fit; a number is not finite; a matrix is not symmetric.
+        NotPositiveDefinite: the matrix of ``prior`` or of ``noise`` is not positive definite.
+
+    Example:
+        >>> from jax import numpy as jnp
+        >>> from numpyro import distributions as dist
+        >>> prior = dist.MultivariateNormal(jnp.zeros(1), jnp.eye(1))
+        >>> noise = dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2))
+        >>> posterior = linear_gaussian(prior, jnp.ones((2, 1)), 0.0, noise).posterior([1.0, 2.0])
+        >>> print(posterior.mean.round(4), posterior.variance.round(4))
+        [1.] [0.3333]
+    """
+    mean, factor = mean_and_factor("prior", prior)
+    noise_mean, noise_factor = mean_and_factor("noise", noise)
+    A, b, N, M = floats("A", A), floats("b", b), mean.shape[-1], noise_mean.shape[-1]
+    require_shape("A", A, (M, N), f"`noise` has {M} variables and `prior` has {N}")
+    if b.ndim:
+        require_shape("b", b, (M,), "one for each output")
+    outputs = (A @ mean[..., None])[..., 0] + b + noise_mean
+    spread = A @ factor
+    whitened = _solve(noise_factor, spread)
+    root = cholesky_of_inverse(jnp.eye(N, dtype=whitened.dtype) + _t(whitened) @ whitened)
+    means = _block([[mean[..., None]], [outputs[..., None]]])[..., 0]
+    factors = _block([[factor, jnp.zeros((N, M), factor.dtype)], [spread, noise_factor]])
+    return LinearGaussian(
+        joint=normal("the joint distribution", means, factors),
+        marginal=normal("the marginal of y", outputs, _triangular(factors[..., N:, :])),
+        _whitened=whitened,
+        _root=root,
+    )
+
+
+def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, "*batch"]:
+    """KL(p || q) = 1/2 [log |S_q|/|S_p| - D + tr(S_q^-1 S_p) + (m_q - m_p)' S_q^-1 (m_q - m_p)].
+
+    See the chapter on the divergence between Gaussians. With T = L_q^-1 L_p it is the sum of terms
+    none of which is negative: (t - 1 - log t)/2 for t = T_ii^2, T_ij^2/2 below the diagonal, and
+    half the squared distance of the means. So near equality nothing cancels.
+
+    Args:
+        p: the distribution that the expectation is over, of D variables.
+        q: the other, of D variables.
+
+    Returns:
+        The divergence in nats, 0 or more, with the batch shape of both together.
+
+    Raises:
+        TypeError: ``p`` or ``q`` is no multivariate normal.
+        ValueError: they differ in D; a matrix is not symmetric.
+        NotPositiveDefinite: the matrix of ``p`` or of ``q`` is not positive definite.
+
+    Example:
+        >>> from jax import numpy as jnp
+        >>> from numpyro import distributions as dist
+        >>> p = dist.MultivariateNormal(jnp.zeros(1), jnp.eye(1))
+        >>> q = dist.MultivariateNormal(jnp.ones(1), 4 * jnp.eye(1))
+        >>> print(f"{kl_divergence(p, q):.4f} {kl_divergence(q, p):.4f}")
+        0.4431 1.3069
+    """
+    (mean, factor), (other_mean, other_factor) = mean_and_factor("p", p), mean_and_factor("q", q)
+    require_shape("q", other_mean, mean.shape[-1:], "as many variables as `p` has")
+    ratio = _solve(other_factor, factor)
+    away = _solve(other_factor, (mean - other_mean)[..., None])
+    diagonal = jnp.diagonal(ratio, axis1=-2, axis2=-1)
+    excess = (diagonal - 1) * (diagonal + 1)
+    spreads = jnp.sum(jnp.maximum(excess - jnp.log1p(excess), 0), axis=-1)
+    below = jnp.sum(jnp.tril(ratio, -1) ** 2, axis=(-2, -1))
+    return (spreads + below + jnp.sum(away**2, axis=(-2, -1))) / 2
+
+
+def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "*batch"]:
+    """E[x' A x] = m' A m + tr(A S) for x ~ N(m, S), whatever the distribution of x else is.
+
+    See the chapter on the divergence between Gaussians: the trace trick.
+
+    Args:
+        p: a normal distribution of D variables.
+        A: any matrix of shape (D, D), or ``(*batch, D, D)``; it need not be symmetric.
+
+    Returns:
+        The expectation, with the batch shape of both together.
+
+    Raises:
+        TypeError: ``p`` is no multivariate normal.
+        ValueError: ``A`` does not fit, or is not finite; the matrix of ``p`` is not symmetric.
+        NotPositiveDefinite: it is not positive definite.
+
+    Example:
+        >>> from jax import numpy as jnp
+        >>> from numpyro import distributions as dist
+        >>> p = dist.MultivariateNormal(jnp.ones(2), 3 * jnp.eye(2))
+        >>> print(f"{expected_quadratic_form(p, jnp.eye(2)):.4f}")
+        8.0000
+    """
+    mean, factor = mean_and_factor("p", p)
+    A, D = floats("A", A), mean.shape[-1]
+    require_shape("A", A, (D, D), f"`p` has {D} variables")
+    of_mean = (mean[..., None, :] @ A @ mean[..., None])[..., 0, 0]
+    return of_mean + jnp.sum(factor * (A @ factor), axis=(-2, -1))
+
+
+def _triangular(root: Float[Array, "*batch K D"]) -> Float[Array, "*batch K K"]:
+    """The Cholesky factor of root root', for K <= D.
+
+    The product is not formed: the error grows as the condition number of root, not as its square.
+    """
+    upper = jnp.linalg.qr(_t(root), mode="r")
+    signs = jnp.sign(jnp.diagonal(upper, axis1=-2, axis2=-1))
+    return _t(upper) * signs[..., None, :]
+
+
+def _block(rows: list[list[Array]]) -> Array:
+    """A matrix from its blocks, whatever their batch shapes."""
+    batch = jnp.broadcast_shapes(*(block.shape[:-2] for row in rows for block in row))
+    return jnp.block(
+        [[jnp.broadcast_to(block, (*batch, *block.shape[-2:])) for block in row] for row in rows]
+    )
+
+
+def _solve(factor: Float[Array, "*batch D D"], right: Array) -> Array:
+    """L^-1 times a matrix, whatever the batch shapes."""
+    batch = jnp.broadcast_shapes(factor.shape[:-2], right.shape[:-2])
+    factor, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (factor, right))
+    return solve_triangular(factor, right, lower=True)
+
+
+def _t(matrix: Array) -> Array:
+    return jnp.swapaxes(matrix, -1, -2)

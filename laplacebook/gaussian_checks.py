@@ -1,0 +1,200 @@
+"""What the functions of :mod:`laplacebook.gaussian` refuse, and what they read of a distribution."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from numpyro.distributions import MultivariateNormal
+
+from laplacebook.errors import NotPositiveDefinite
+
+__all__ = ["Numbers", "floats", "mean_and_factor", "normal", "require_shape", "split_indices"]
+
+Numbers = ArrayLike | Sequence[Any]
+
+_SOURCES = ("covariance_matrix", "precision_matrix", "scale_tril")
+
+
+def mean_and_factor(
+    name: str, p: MultivariateNormal
+) -> tuple[Float[Array, "*batch D"], Float[Array, "*batch D D"]]:
+    """The mean of a normal distribution, and the Cholesky factor of its covariance.
+
+    Args:
+        name: what to call it in an error.
+        p: the distribution.
+
+    Returns:
+        Both; the factor is NaN where the matrix of ``p`` is not symmetric positive definite and
+        nothing can be raised.
+
+    Raises:
+        TypeError: ``p`` is no multivariate normal.
+        ValueError: its mean is not finite, or its matrix not symmetric.
+        NotPositiveDefinite: its matrix is not positive definite.
+    """
+    if not isinstance(p, MultivariateNormal):
+        raise TypeError(
+            f"`{name}` must be a numpyro.distributions.MultivariateNormal, not a "
+            f"{type(p).__name__}. One variable is MultivariateNormal(jnp.array([mean]), "
+            "scale_tril=jnp.array([[sd]])); a batch comes from a batch of means."
+        )
+    mean = floats(f"the mean of {name}", p.loc)
+    mean = jnp.broadcast_to(mean, (*mean.shape[:-1], p.event_shape[0]))
+    factor, given = p.scale_tril, _given(p)
+    if given == "scale_tril":
+        valid = _triangular(name, factor) & _positive(name, factor)
+    else:
+        matrix = vars(p)[given]
+        valid = _symmetric(name, given, matrix) & _positive(name, factor)
+        valid &= _above_rounding(name, given, matrix, factor)
+    return mean, jnp.where(valid[..., None, None], factor, jnp.nan)
+
+
+def normal(
+    name: str, mean: Float[Array, "*batch D"], factor: Float[Array, "*batch D D"]
+) -> MultivariateNormal:
+    """N(mean, factor factor'), which is a result.
+
+    Raises:
+        NotPositiveDefinite: rounding left no positive diagonal in the factor.
+    """
+    _positive(name, factor)
+    return MultivariateNormal(mean, scale_tril=factor)
+
+
+def floats(name: str, values: Numbers) -> Float[Array, "*shape"]:
+    """As an array of floats.
+
+    Raises:
+        ValueError: a number is complex, NaN or infinite.
+    """
+    array = jnp.asarray(values)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        if jnp.issubdtype(array.dtype, jnp.complexfloating):
+            raise ValueError(f"`{name}` must be real, and is {array.dtype}.")
+        array = array.astype(jnp.result_type(float))
+    if (found := _first(~jnp.isfinite(array))) is not None:
+        at = f" at {list(found)}" if found else ""
+        raise ValueError(f"`{name}` must be finite, and has {array[found]}{at}.")
+    return array
+
+
+def require_shape(name: str, array: Array, event: tuple[int, ...], why: str) -> None:
+    """Refuse an array whose last axes are not those of ``event``.
+
+    Raises:
+        ValueError: so it is; ``why`` says where ``event`` comes from.
+    """
+    if array.shape[max(array.ndim - len(event), 0) :] != event:
+        sizes = ", ".join(map(str, event))
+        raise ValueError(
+            f"`{name}` has shape {array.shape}, and must have ({sizes}{',' * (len(event) == 1)}), "
+            f"with any axes of a batch before: {why}."
+        )
+
+
+def split_indices(
+    indices: int | Sequence[int] | Int[np.ndarray, " K"], D: int
+) -> tuple[Int[np.ndarray, " K"], Int[np.ndarray, " L"]]:
+    """The coordinates named, counted from the front, and the others in order.
+
+    Raises:
+        TypeError: an index is no integer.
+        IndexError: an index is out of range.
+        ValueError: an index is repeated.
+    """
+    listed = np.atleast_1d(np.asarray(indices))
+    if listed.ndim != 1 or listed.size and not np.issubdtype(listed.dtype, np.integer):
+        raise TypeError(f"The indices must be integers in one list, not {indices!r}.")
+    chosen = [int(i) + D * (i < 0) for i in listed]
+    for i, place in zip(listed, chosen, strict=True):
+        if not 0 <= place < D:
+            raise IndexError(f"Index {i} is out of range: there are {D} variables, 0 to {D - 1}.")
+        if chosen.count(place) > 1:
+            raise ValueError(f"Index {i} is given more than once: {listed.tolist()}.")
+    others = [i for i in range(D) if i not in set(chosen)]
+    return np.array(chosen, int), np.array(others, int)
+
+
+def _given(p: MultivariateNormal) -> str:
+    """Which matrix made it: NumPyro sets that one first, and others when they are asked for."""
+    return next((name for name in vars(p) if name in _SOURCES), "scale_tril")
+
+
+def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
+    good = jnp.isfinite(factor).all(axis=(-2, -1))
+    good &= (jnp.diagonal(factor, axis1=-2, axis2=-1) > 0).all(axis=-1)
+    if (found := _first(~good)) is not None:
+        raise NotPositiveDefinite(
+            f"The matrix of `{name}`{_place(found)} is not positive definite: it has no Cholesky "
+            f"factor with a positive diagonal in {factor.dtype}.",
+            causes=[
+                "a covariance was computed from fewer draws than there are variables;",
+                "two variables are the same, or one is a combination of others;",
+                "an entry is mistaken, NaN, or of a size that the precision cannot hold.",
+            ],
+            remedy="leave out variables that others determine, give the Cholesky factor instead of "
+            "the matrix, or call numpyro.enable_x64().",
+        )
+    return good
+
+
+def _above_rounding(
+    name: str, kind: str, matrix: Float[Array, "*batch D D"], factor: Float[Array, "*batch D D"]
+) -> Bool[Array, "*batch"]:
+    """Whether each pivot of the factorisation is more than the rounding of its diagonal element."""
+    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
+    pivots = diagonal**2 if kind == "covariance_matrix" else 1 / diagonal**2
+    scale = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    flat = pivots <= factor.shape[-1] * jnp.finfo(factor.dtype).eps * scale
+    if (found := _first(flat)) is not None:
+        raise NotPositiveDefinite(
+            f"The {kind} of `{name}`{_place(found[:-1])} is singular in {factor.dtype}: what the "
+            f"other variables leave of variable {found[-1]} is rounding.",
+            causes=[
+                "two variables are the same, or one is a combination of others;",
+                "the precision of the numbers is too low.",
+            ],
+            remedy="leave out that variable, give the Cholesky factor instead of the matrix, or "
+            "call numpyro.enable_x64().",
+        )
+    return ~flat.any(axis=-1)
+
+
+def _symmetric(name: str, kind: str, matrix: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
+    size = jnp.sqrt(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)))
+    allowed = jnp.finfo(matrix.dtype).eps ** 0.5 * size[..., :, None] * size[..., None, :]
+    away = jnp.abs(matrix - jnp.swapaxes(matrix, -1, -2)) > allowed
+    if (found := _first(away)) is not None:
+        *batch, i, j = found
+        raise ValueError(
+            f"The {kind} of `{name}`{_place(batch)} is not symmetric: element [{i}, {j}] is "
+            f"{matrix[found]:.6g}, and [{j}, {i}] is {matrix[(*batch, j, i)]:.6g}."
+        )
+    return ~away.any(axis=(-2, -1))
+
+
+def _triangular(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
+    above = jnp.triu(factor, 1) != 0
+    if (found := _first(above)) is not None:
+        *batch, i, j = found
+        raise ValueError(
+            f"The scale_tril of `{name}`{_place(batch)} must be lower triangular: element "
+            f"[{i}, {j}] is {factor[found]:.6g}."
+        )
+    return ~above.any(axis=(-2, -1))
+
+
+def _first(wrong: Bool[Array, "*shape"]) -> tuple[int, ...] | None:
+    """Where the first True is; None where there is none, and within a compiled program."""
+    if isinstance(wrong, jax.core.Tracer) or not wrong.any():
+        return None
+    return tuple(int(i) for i in np.argwhere(np.asarray(wrong))[0])
+
+
+def _place(batch: Sequence[int]) -> str:
+    return f", number {', '.join(map(str, batch))} of the batch," if len(batch) else ""
