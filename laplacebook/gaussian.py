@@ -18,7 +18,6 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import MultivariateNormal
-from numpyro.distributions.util import cholesky_of_inverse
 
 from laplacebook.gaussian_checks import (
     Numbers,
@@ -294,21 +293,22 @@ def _theorem(
 def _posterior(whitened: Float[Array, "*batch M N"]) -> tuple[Array, Array]:
     """The lower triangular root for which root root' = (I + W'W)^-1, and W root."""
     one = jnp.eye(whitened.shape[-1], dtype=whitened.dtype)
-    precision = one + _t(whitened) @ whitened
-    backwards = lax.stop_gradient(precision)[..., ::-1, ::-1]
-    pivots = _diagonal(jnp.linalg.cholesky(backwards)) ** 2
+    backwards = (one + _t(whitened) @ whitened)[..., ::-1, ::-1]
+    pivots = _diagonal(jnp.linalg.cholesky(lax.stop_gradient(backwards))) ** 2
     exact = _well_above_rounding(pivots, _diagonal(backwards))
 
+    def inverse(lower: Array) -> Array:
+        return _t(_solve(lower, one))[..., ::-1, ::-1]
+
     def by_cholesky() -> tuple[Array, Array]:
-        root = cholesky_of_inverse(jnp.where(exact, precision, one))
+        root = inverse(jnp.linalg.cholesky(jnp.where(exact, backwards, one)))
         return root, whitened @ root
 
     def by_qr() -> tuple[Array, Array]:
-        ones = jnp.broadcast_to(one, precision.shape)
+        ones = jnp.broadcast_to(one, backwards.shape)
         basis, upper = jnp.linalg.qr(jnp.concatenate([whitened, ones], axis=-2)[..., ::-1])
         signs = jnp.sign(_diagonal(upper))[..., None, :]
-        root = _t(_solve(_t(upper * _t(signs)), ones))[..., ::-1, ::-1]
-        return root, (basis * signs)[..., : whitened.shape[-2], ::-1]
+        return inverse(_t(upper) * signs), (basis * signs)[..., : whitened.shape[-2], ::-1]
 
     return lax.cond(exact, by_cholesky, by_qr)
 

@@ -1,6 +1,5 @@
 """What the functions of :mod:`laplacebook.gaussian` refuse, and what they read of a distribution."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ _SOURCES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
 def mean_and_factor(
     name: str, p: MultivariateNormal
-) -> tuple[Float[Array, "*batch D"], Float[Array, "*batch D D"]]:
+) -> tuple[Float[Array, "*#batch D"], Float[Array, "*#batch D D"]]:
     """The mean of a normal distribution, and the Cholesky factor of its covariance.
 
     Args:
@@ -56,14 +55,14 @@ def mean_and_factor(
         factor = matrix
         valid = _triangular(name, factor) & _positive(name, factor)
     else:
-        factor = p.scale_tril
+        factor = p.scale_tril.astype(matrix.dtype)  # NumPyro's, of a precision, may be wider
         valid = _symmetric(name, given, matrix) & _positive(name, factor)
         valid &= _above_rounding(name, given, matrix, factor)
     return mean, _nan_unless(valid, factor)
 
 
 def normal(
-    name: str, mean: Float[Array, "*batch D"], factor: Float[Array, "*batch D D"]
+    name: str, mean: Float[Array, "*#batch D"], factor: Float[Array, "*#batch D D"]
 ) -> MultivariateNormal:
     """N(mean, factor factor'), which is a result; NaN where nothing can be raised.
 
@@ -135,9 +134,8 @@ def split_indices(
 
 
 def _given(p: MultivariateNormal) -> str:
-    """Which matrix made it: NumPyro sets that one before the batch shape, others when asked for."""
-    before = list(itertools.takewhile(lambda name: name != "_batch_shape", vars(p)))
-    return next((name for name in _SOURCES if name in before), "scale_tril")
+    """Which matrix made it: NumPyro sets that one first, and others when they are asked for."""
+    return next((name for name in vars(p) if name in _SOURCES), "scale_tril")
 
 
 def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
