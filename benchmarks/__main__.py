@@ -6,7 +6,7 @@ Prints a table a subject and writes them all to ``_build/bench/``.
 import argparse
 from pathlib import Path
 
-from benchmarks import coin, cost, evidence, logistic, memory, regression, report, runner
+from benchmarks import coin, cost, evidence, gaussian, logistic, memory, regression, report, runner
 
 SUBJECTS = {
     "coin": coin,
@@ -14,6 +14,7 @@ SUBJECTS = {
     "regression": regression,
     "cost": cost,
     "evidence": evidence,
+    "gaussian": gaussian,
     "memory": memory,
 }
 

@@ -20,7 +20,7 @@ _SOURCES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
 def mean_and_factor(
     name: str, p: MultivariateNormal
-) -> tuple[Float[Array, "*batch D"], Float[Array, "*batch D D"]]:
+) -> tuple[Float[Array, "*#batch D"], Float[Array, "*#batch D D"]]:
     """The mean of a normal distribution, and the Cholesky factor of its covariance.
 
     Args:
@@ -42,45 +42,58 @@ def mean_and_factor(
             f"{type(p).__name__}. One variable is MultivariateNormal(jnp.array([mean]), "
             "scale_tril=jnp.array([[sd]])); a batch comes from a batch of means."
         )
+    given, D = _given(p), p.event_shape[0]
+    matrix = _real(f"the {given} of {name}", vars(p)[given])
     mean = floats(f"the mean of {name}", p.loc)
-    mean = jnp.broadcast_to(mean, (*mean.shape[:-1], p.event_shape[0]))
-    factor, given = p.scale_tril, _given(p)
+    if mean.shape[-1] not in (1, D) or matrix.shape[-2] != D:
+        raise ValueError(
+            f"The mean of `{name}` has shape {mean.shape} and its {given} {matrix.shape}: they must "
+            "be (D,) and (D, D), with any axes of a batch before."
+        )
+    mean = jnp.broadcast_to(mean, (*mean.shape[:-1], D))
     if given == "scale_tril":
+        factor = matrix
         valid = _triangular(name, factor) & _positive(name, factor)
     else:
-        matrix = vars(p)[given]
+        factor = p.scale_tril.astype(matrix.dtype)  # NumPyro's, of a precision, may be wider
         valid = _symmetric(name, given, matrix) & _positive(name, factor)
         valid &= _above_rounding(name, given, matrix, factor)
-    return mean, jnp.where(valid[..., None, None], factor, jnp.nan)
+    return mean, _nan_unless(valid, factor)
 
 
 def normal(
-    name: str, mean: Float[Array, "*batch D"], factor: Float[Array, "*batch D D"]
+    name: str, mean: Float[Array, "*#batch D"], factor: Float[Array, "*#batch D D"]
 ) -> MultivariateNormal:
-    """N(mean, factor factor'), which is a result.
+    """N(mean, factor factor'), which is a result; NaN where nothing can be raised.
 
     Raises:
         NotPositiveDefinite: rounding left no positive diagonal in the factor.
     """
-    _positive(name, factor)
-    return MultivariateNormal(mean, scale_tril=factor)
+    factor = _nan_unless(_positive(name, factor), factor)
+    # NumPyro's own check would be a second one, and of the joint distribution not a cheap one.
+    return MultivariateNormal(mean, scale_tril=factor, validate_args=False)
 
 
 def floats(name: str, values: Numbers) -> Float[Array, "*shape"]:
-    """As an array of floats.
+    """As an array of floats; what is infinite is NaN where nothing can be raised.
 
     Raises:
         ValueError: a number is complex, NaN or infinite.
     """
-    array = jnp.asarray(values)
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        if jnp.issubdtype(array.dtype, jnp.complexfloating):
-            raise ValueError(f"`{name}` must be real, and is {array.dtype}.")
-        array = array.astype(jnp.result_type(float))
-    if (found := _first(~jnp.isfinite(array))) is not None:
+    array = _real(name, values)
+    finite = jnp.isfinite(array)
+    if (found := _first(~finite)) is not None:
         at = f" at {list(found)}" if found else ""
         raise ValueError(f"`{name}` must be finite, and has {array[found]}{at}.")
-    return array
+    return jnp.where(finite, array, jnp.nan) if isinstance(finite, jax.core.Tracer) else array
+
+
+def _real(name: str, values: Numbers) -> Float[Array, "*shape"]:
+    array = jnp.asarray(values)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"`{name}` must be real, and is {array.dtype}.")
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    return array if is_float else array.astype(jnp.result_type(float))
 
 
 def require_shape(name: str, array: Array, event: tuple[int, ...], why: str) -> None:
@@ -126,8 +139,7 @@ def _given(p: MultivariateNormal) -> str:
 
 
 def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    good = jnp.isfinite(factor).all(axis=(-2, -1))
-    good &= (jnp.diagonal(factor, axis1=-2, axis2=-1) > 0).all(axis=-1)
+    good = _is_factor(factor)
     if (found := _first(~good)) is not None:
         raise NotPositiveDefinite(
             f"The matrix of `{name}`{_place(found)} is not positive definite: it has no Cholesky "
@@ -141,6 +153,12 @@ def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*ba
             "the matrix, or call numpyro.enable_x64().",
         )
     return good
+
+
+@jax.jit
+def _is_factor(factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
+    good = jnp.isfinite(factor).all(axis=(-2, -1))
+    return good & (jnp.diagonal(factor, axis1=-2, axis2=-1) > 0).all(axis=-1)
 
 
 def _above_rounding(
@@ -166,9 +184,7 @@ def _above_rounding(
 
 
 def _symmetric(name: str, kind: str, matrix: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    size = jnp.sqrt(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)))
-    allowed = jnp.finfo(matrix.dtype).eps ** 0.5 * size[..., :, None] * size[..., None, :]
-    away = jnp.abs(matrix - jnp.swapaxes(matrix, -1, -2)) > allowed
+    away = _unequal(matrix)
     if (found := _first(away)) is not None:
         *batch, i, j = found
         raise ValueError(
@@ -176,6 +192,13 @@ def _symmetric(name: str, kind: str, matrix: Float[Array, "*batch D D"]) -> Bool
             f"{matrix[found]:.6g}, and [{j}, {i}] is {matrix[(*batch, j, i)]:.6g}."
         )
     return ~away.any(axis=(-2, -1))
+
+
+@jax.jit
+def _unequal(matrix: Float[Array, "*batch D D"]) -> Bool[Array, "*batch D D"]:
+    size = jnp.sqrt(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)))
+    allowed = jnp.finfo(matrix.dtype).eps ** 0.5 * size[..., :, None] * size[..., None, :]
+    return jnp.abs(matrix - jnp.swapaxes(matrix, -1, -2)) > allowed
 
 
 def _triangular(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
@@ -187,6 +210,15 @@ def _triangular(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*
             f"[{i}, {j}] is {factor[found]:.6g}."
         )
     return ~above.any(axis=(-2, -1))
+
+
+def _nan_unless(
+    valid: Bool[Array, "*batch"], factor: Float[Array, "*batch D D"]
+) -> Float[Array, "*batch D D"]:
+    """The factor, which is valid where an error could have been raised."""
+    if not isinstance(valid, jax.core.Tracer):
+        return factor
+    return jnp.where(valid[..., None, None], factor, jnp.nan)
 
 
 def _first(wrong: Bool[Array, "*shape"]) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import evidence, report, runner
+from benchmarks import evidence, gaussian, report, runner
 from benchmarks.fits import measure
 from benchmarks.runner import Call, Row
 
@@ -104,3 +104,8 @@ def test_a_real_row_agrees():
 )
 def test_evidences_by_hand_are_those_of_the_package(ours, by_hand, size):
     assert ours(*size)["value"] == pytest.approx(by_hand(*size)["value"], abs=0.05)
+
+
+def test_the_theorem_by_hand_is_that_of_the_package():
+    ours, by_hand = (way(10, 20)["value"] for way in (gaussian.theorem, gaussian.theorem_by_hand))
+    assert ours == pytest.approx(by_hand, rel=1e-10)
