@@ -14,17 +14,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import MultivariateNormal
 
+from laplacebook import factors
 from laplacebook.gaussian_checks import (
     Numbers,
     floats,
     mean_and_factor,
-    normal,
     require_shape,
+    result,
     split_indices,
 )
 
@@ -67,7 +66,7 @@ def marginal(p: MultivariateNormal, indices: Indices) -> MultivariateNormal:
     chosen, _ = split_indices(indices, mean.shape[-1])
     if not chosen.size:
         raise ValueError("No index is given, and a distribution has one variable or more.")
-    return normal("the marginal", mean[..., chosen], _triangular(factor[..., chosen, :]))
+    return result("the marginal", factors.marginal(mean, factor, chosen))
 
 
 def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> MultivariateNormal:
@@ -106,12 +105,9 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
     known, others = split_indices(indices, mean.shape[-1])
     if not others.size:
         raise ValueError(f"All {known.size} coordinates are given: none is left to describe.")
-    values, K = jnp.atleast_1d(floats("values", values)), known.size
-    require_shape("values", values, (K,), "one for each index")
-    ordered = _triangular(factor[..., np.concatenate([known, others]), :])
-    away = _solve(ordered[..., :K, :K], (values - mean[..., known])[..., None])
-    moved = mean[..., others] + (ordered[..., K:, :K] @ away)[..., 0]
-    return normal("the conditional", moved, ordered[..., K:, K:])
+    values = jnp.atleast_1d(floats("values", values))
+    require_shape("values", values, (known.size,), "one for each index")
+    return result("the conditional", factors.conditional(mean, factor, known, others, values))
 
 
 @partial(
@@ -145,13 +141,10 @@ class LinearGaussian:
         Raises:
             ValueError: the shape of ``y`` does not fit, or it is not finite.
         """
-        N, factor = self._posterior_factor.shape[-1], self.joint.scale_tril
-        y = jnp.atleast_1d(floats("y", y))
+        y, joint = jnp.atleast_1d(floats("y", y)), self.joint
         require_shape("y", y, self.marginal.event_shape, "one for each output")
-        surprise = _solve(factor[..., N:, N:], (y - self.marginal.loc)[..., None])
-        step = self._posterior_factor @ (_t(self._gain) @ surprise)
-        mean = self.joint.loc[..., :N] + step[..., 0]
-        return normal("the posterior", mean, self._posterior_factor)
+        p = factors.posterior(joint.loc, joint.scale_tril, y, self._posterior_factor, self._gain)
+        return result("the posterior", p)
 
 
 def linear_gaussian(
@@ -193,13 +186,13 @@ def linear_gaussian(
     require_shape("A", A, (M, N), f"`noise` has {M} variables and `prior` has {N}")
     if b.ndim:
         require_shape("b", b, (M,), "one for each output")
-    given = vars(noise).get("covariance_matrix", None)  # never asked for: its product is costly
-    means, factors, of_outputs, posterior_factor, gain = _theorem(
+    given = vars(noise).get("covariance_matrix")  # never asked for: its product is costly
+    joint, of_outputs, posterior_factor, gain = factors.theorem(
         mean, factor, A, b + noise_mean, noise_factor, given
     )
     return LinearGaussian(
-        joint=normal("the joint distribution", means, factors),
-        marginal=normal("the marginal of y", means[..., N:], of_outputs),
+        joint=result("the joint distribution", joint),
+        marginal=result("the marginal of y", of_outputs),
         _posterior_factor=posterior_factor,
         _gain=gain,
     )
@@ -210,7 +203,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
 
     See the chapter on the divergence between Gaussians. With T = L_q^-1 L_p it is the sum of terms
     none of which is negative: (t - 1)^2/2 + t - 1 - log t for t = T_ii, T_ij^2/2 below the diagonal,
-    and half the squared distance of the means. So near equality nothing cancels.
+    and half the squared distance of the means: near equality they are small by themselves.
 
     Args:
         p: the distribution that the expectation is over, of D variables.
@@ -234,12 +227,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
     """
     (mean, factor), (other_mean, other_factor) = mean_and_factor("p", p), mean_and_factor("q", q)
     require_shape("q", other_mean, mean.shape[-1:], "as many variables as `p` has")
-    ratio = _solve(other_factor, factor)
-    away = _solve(other_factor, (mean - other_mean)[..., None])
-    diagonal = _diagonal(ratio)
-    spreads = jnp.sum((diagonal - 1) ** 2 + 2 * (diagonal - 1 - jnp.log(diagonal)), axis=-1)
-    below = jnp.sum(jnp.tril(ratio, -1) ** 2, axis=(-2, -1))
-    return (spreads + below + jnp.sum(away**2, axis=(-2, -1))) / 2
+    return factors.divergence(mean, factor, other_mean, other_factor)
 
 
 def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "*batch"]:
@@ -269,98 +257,4 @@ def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "
     mean, factor = mean_and_factor("p", p)
     A, D = floats("A", A), mean.shape[-1]
     require_shape("A", A, (D, D), f"`p` has {D} variables")
-    of_mean = (mean[..., None, :] @ A @ mean[..., None])[..., 0, 0]
-    return of_mean + jnp.sum(factor * (A @ factor), axis=(-2, -1))
-
-
-@jax.jit
-def _theorem(
-    mean: Array, factor: Array, A: Array, b: Array, noise_factor: Array, noise: Array | None
-) -> tuple[Array, ...]:
-    """Mean and factor of the joint, factor of the marginal of y, and L root and W root."""
-    N, M, spread = factor.shape[-1], noise_factor.shape[-1], A @ factor
-    outputs = (A @ mean[..., None])[..., 0] + b
-    root, gain = _posterior(_solve(noise_factor, spread))
-    return (
-        _block([[mean[..., None]], [outputs[..., None]]])[..., 0],
-        _block([[factor, jnp.zeros((N, M), factor.dtype)], [spread, noise_factor]]),
-        _sum(spread, noise_factor, noise),
-        factor @ root,
-        gain,
-    )
-
-
-def _posterior(whitened: Float[Array, "*batch M N"]) -> tuple[Array, Array]:
-    """The lower triangular root for which root root' = (I + W'W)^-1, and W root."""
-    one = jnp.eye(whitened.shape[-1], dtype=whitened.dtype)
-    backwards = (one + _t(whitened) @ whitened)[..., ::-1, ::-1]
-    pivots = _diagonal(jnp.linalg.cholesky(lax.stop_gradient(backwards))) ** 2
-    exact = _well_above_rounding(pivots, _diagonal(backwards))
-
-    def inverse(lower: Array) -> Array:
-        return _t(_solve(lower, one))[..., ::-1, ::-1]
-
-    def by_cholesky() -> tuple[Array, Array]:
-        root = inverse(jnp.linalg.cholesky(backwards))
-        return root, whitened @ root
-
-    def by_qr() -> tuple[Array, Array]:
-        ones = jnp.broadcast_to(one, backwards.shape)
-        basis, upper = jnp.linalg.qr(jnp.concatenate([whitened, ones], axis=-2)[..., ::-1])
-        signs = jnp.sign(_diagonal(upper))[..., None, :]
-        return inverse(_t(upper) * signs), (basis * signs)[..., : whitened.shape[-2], ::-1]
-
-    return lax.cond(exact, by_cholesky, by_qr)
-
-
-def _sum(spread: Array, noise_factor: Array, noise: Array | None) -> Array:
-    """The Cholesky factor of spread spread' + R, no pivot of which is below that of R."""
-    total = spread @ _t(spread)
-    total += noise_factor @ _t(noise_factor) if noise is None else noise
-    exact = _well_above_rounding(_diagonal(noise_factor) ** 2, _diagonal(total))
-    sides = _block([[spread, noise_factor]])
-    return lax.cond(
-        exact,
-        lambda: jnp.linalg.cholesky(total),
-        lambda: _triangular(sides),
-    )
-
-
-def _well_above_rounding(pivots: Array, diagonal: Array) -> Array:
-    """Whether a Cholesky factor of the product costs three eighths of the digits at most.
-
-    If not, the QR of the factors, which takes ten times as long, costs half of what the product does.
-    """
-    return jnp.all(pivots > jnp.finfo(pivots.dtype).eps ** 0.375 * diagonal)
-
-
-def _triangular(root: Float[Array, "*batch K D"]) -> Float[Array, "*batch K K"]:
-    """The Cholesky factor of root root', for K <= D.
-
-    The product is not formed: the error grows as the condition number of root, not as its square.
-    """
-    upper = jnp.linalg.qr(_t(root), mode="r")
-    return _t(upper) * jnp.sign(_diagonal(upper))[..., None, :]
-
-
-def _block(rows: list[list[Array]]) -> Array:
-    """A matrix from its blocks, whatever their batch shapes."""
-    batch = jnp.broadcast_shapes(*(block.shape[:-2] for row in rows for block in row))
-    return jnp.block(
-        [[jnp.broadcast_to(block, (*batch, *block.shape[-2:])) for block in row] for row in rows]
-    )
-
-
-def _solve(factor: Float[Array, "*batch D D"], right: Array) -> Array:
-    """L^-1 times a matrix, whatever the batch shapes."""
-    batch = jnp.broadcast_shapes(factor.shape[:-2], right.shape[:-2])
-    factor, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (factor, right))
-    return solve_triangular(factor, right, lower=True)
-
-
-def _diagonal(matrix: Array) -> Array:
-    return jnp.diagonal(matrix, axis1=-2, axis2=-1)
-
-
-def _t(matrix: Array) -> Array:
-    return jnp.swapaxes(matrix, -1, -2)
+    return factors.quadratic_form(mean, factor, A)

@@ -6,14 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 from numpyro.distributions import MultivariateNormal
 
 from laplacebook.errors import NotPositiveDefinite
 
-__all__ = ["Numbers", "floats", "mean_and_factor", "normal", "require_shape", "split_indices"]
+__all__ = ["Numbers", "floats", "mean_and_factor", "require_shape", "result", "split_indices"]
 
 Numbers = ArrayLike | Sequence[Any]
+
+Seen = Any  # an array as NumPy sees it, or within a compiled program a tracer
 
 _SOURCES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
@@ -50,28 +52,30 @@ def mean_and_factor(
             f"The mean of `{name}` has shape {mean.shape} and its {given} {matrix.shape}: they must "
             "be (D,) and (D, D), with any axes of a batch before."
         )
-    mean = jnp.broadcast_to(mean, (*mean.shape[:-1], D))
+    if mean.shape[-1] != D:
+        mean = jnp.broadcast_to(mean, (*mean.shape[:-1], D))
+    factor, seen = matrix, _host(matrix)
     if given == "scale_tril":
-        factor = matrix
-        valid = _triangular(name, factor) & _positive(name, factor)
+        valid = _triangular(name, seen) & _positive(name, seen)
     else:
         factor = p.scale_tril.astype(matrix.dtype)  # NumPyro's, of a precision, may be wider
-        valid = _symmetric(name, given, matrix) & _positive(name, factor)
-        valid &= _above_rounding(name, given, matrix, factor)
+        valid = _symmetric(name, given, seen) & _positive(name, _host(factor))
+        valid &= _above_rounding(name, given, seen, _host(factor))
     return mean, _nan_unless(valid, factor)
 
 
-def normal(
-    name: str, mean: Float[Array, "*#batch D"], factor: Float[Array, "*#batch D D"]
-) -> MultivariateNormal:
-    """N(mean, factor factor'), which is a result; NaN where nothing can be raised.
+def result(name: str, p: MultivariateNormal) -> MultivariateNormal:
+    """A distribution that was computed; its factor is NaN where nothing can be raised.
 
     Raises:
         NotPositiveDefinite: rounding left no positive diagonal in the factor.
     """
-    factor = _nan_unless(_positive(name, factor), factor)
-    # NumPyro's own check would be a second one, and of the joint distribution not a cheap one.
-    return MultivariateNormal(mean, scale_tril=factor, validate_args=False)
+    factor = p.scale_tril
+    valid = _positive(name, _host(factor))
+    if not isinstance(valid, jax.core.Tracer):
+        return p
+    # NumPyro's own check would be a second one, and of a joint distribution not a cheap one.
+    return MultivariateNormal(p.loc, scale_tril=_nan_unless(valid, factor), validate_args=False)
 
 
 def floats(name: str, values: Numbers) -> Float[Array, "*shape"]:
@@ -81,7 +85,7 @@ def floats(name: str, values: Numbers) -> Float[Array, "*shape"]:
         ValueError: a number is complex, NaN or infinite.
     """
     array = _real(name, values)
-    finite = jnp.isfinite(array)
+    finite = _namespace(array).isfinite(_host(array))
     if (found := _first(~finite)) is not None:
         at = f" at {list(found)}" if found else ""
         raise ValueError(f"`{name}` must be finite, and has {array[found]}{at}.")
@@ -138,8 +142,9 @@ def _given(p: MultivariateNormal) -> str:
     return next((name for name in vars(p) if name in _SOURCES), "scale_tril")
 
 
-def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    good = _is_factor(factor)
+def _positive(name: str, factor: Seen) -> Seen:
+    xp = _namespace(factor)
+    good = xp.isfinite(factor).all(axis=(-2, -1)) & (_diagonal(factor) > 0).all(axis=-1)
     if (found := _first(~good)) is not None:
         raise NotPositiveDefinite(
             f"The matrix of `{name}`{_place(found)} is not positive definite: it has no Cholesky "
@@ -155,20 +160,11 @@ def _positive(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*ba
     return good
 
 
-@jax.jit
-def _is_factor(factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    good = jnp.isfinite(factor).all(axis=(-2, -1))
-    return good & (jnp.diagonal(factor, axis1=-2, axis2=-1) > 0).all(axis=-1)
-
-
-def _above_rounding(
-    name: str, kind: str, matrix: Float[Array, "*batch D D"], factor: Float[Array, "*batch D D"]
-) -> Bool[Array, "*batch"]:
+def _above_rounding(name: str, kind: str, matrix: Seen, factor: Seen) -> Seen:
     """Whether each pivot of the factorisation is more than the rounding of its diagonal element."""
-    diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
-    pivots = diagonal**2 if kind == "covariance_matrix" else 1 / diagonal**2
-    scale = jnp.diagonal(matrix, axis1=-2, axis2=-1)
-    flat = pivots <= factor.shape[-1] * jnp.finfo(factor.dtype).eps * scale
+    squares = _diagonal(factor) ** 2
+    pivots = squares if kind == "covariance_matrix" else 1 / squares
+    flat = pivots <= factor.shape[-1] * jnp.finfo(factor.dtype).eps * _diagonal(matrix)
     if (found := _first(flat)) is not None:
         raise NotPositiveDefinite(
             f"The {kind} of `{name}`{_place(found[:-1])} is singular in {factor.dtype}: what the "
@@ -183,8 +179,11 @@ def _above_rounding(
     return ~flat.any(axis=-1)
 
 
-def _symmetric(name: str, kind: str, matrix: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    away = _unequal(matrix)
+def _symmetric(name: str, kind: str, matrix: Seen) -> Seen:
+    xp = _namespace(matrix)
+    size = xp.sqrt(abs(_diagonal(matrix)))
+    allowed = jnp.finfo(matrix.dtype).eps ** 0.5 * size[..., :, None] * size[..., None, :]
+    away = abs(matrix - matrix.swapaxes(-1, -2)) > allowed
     if (found := _first(away)) is not None:
         *batch, i, j = found
         raise ValueError(
@@ -194,15 +193,8 @@ def _symmetric(name: str, kind: str, matrix: Float[Array, "*batch D D"]) -> Bool
     return ~away.any(axis=(-2, -1))
 
 
-@jax.jit
-def _unequal(matrix: Float[Array, "*batch D D"]) -> Bool[Array, "*batch D D"]:
-    size = jnp.sqrt(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)))
-    allowed = jnp.finfo(matrix.dtype).eps ** 0.5 * size[..., :, None] * size[..., None, :]
-    return jnp.abs(matrix - jnp.swapaxes(matrix, -1, -2)) > allowed
-
-
-def _triangular(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*batch"]:
-    above = jnp.triu(factor, 1) != 0
+def _triangular(name: str, factor: Seen) -> Seen:
+    above = _namespace(factor).triu(factor, 1) != 0
     if (found := _first(above)) is not None:
         *batch, i, j = found
         raise ValueError(
@@ -212,20 +204,31 @@ def _triangular(name: str, factor: Float[Array, "*batch D D"]) -> Bool[Array, "*
     return ~above.any(axis=(-2, -1))
 
 
-def _nan_unless(
-    valid: Bool[Array, "*batch"], factor: Float[Array, "*batch D D"]
-) -> Float[Array, "*batch D D"]:
+def _nan_unless(valid: Seen, factor: Float[Array, "*batch D D"]) -> Float[Array, "*batch D D"]:
     """The factor, which is valid where an error could have been raised."""
     if not isinstance(valid, jax.core.Tracer):
         return factor
     return jnp.where(valid[..., None, None], factor, jnp.nan)
 
 
-def _first(wrong: Bool[Array, "*shape"]) -> tuple[int, ...] | None:
+def _first(wrong: Seen) -> tuple[int, ...] | None:
     """Where the first True is; None where there is none, and within a compiled program."""
     if isinstance(wrong, jax.core.Tracer) or not wrong.any():
         return None
-    return tuple(int(i) for i in np.argwhere(np.asarray(wrong))[0])
+    return tuple(int(i) for i in np.argwhere(wrong)[0])
+
+
+def _host(array: Array) -> Seen:
+    """As NumPy sees it, where it has values: to look at them then compiles nothing."""
+    return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
+
+
+def _namespace(array: Seen) -> Any:
+    return jnp if isinstance(array, jax.core.Tracer) else np
+
+
+def _diagonal(matrix: Seen) -> Seen:
+    return matrix.diagonal(axis1=-2, axis2=-1)
 
 
 def _place(batch: Sequence[int]) -> str:
