@@ -36,22 +36,21 @@ def test_a_million_rows():
     assert approx.log_evidence == pytest.approx(exact, rel=1e-9)
 
 
+def poisson(features, y, scale, shift):
+    x = numpyro.sample("x", dist.Normal(-shift / scale, 1 / scale).to_event(1))
+    rate = jnp.exp(features @ (scale * x + shift))
+    numpyro.sample("y", dist.Poisson(rate).to_event(1), obs=y)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(-5, 5), st.integers(-5, 5), st.floats(-3, 3))
 def test_an_affine_change_of_coordinates_changes_nothing_else(seed, a, b, shift):
     """theta = scale * x + shift: the mode moves with it, the evidence stays."""
     rng = np.random.default_rng(seed)
     scale = 10.0 ** np.array([a, b])
-    features = jnp.array(rng.normal(size=(30, 2)))
-    y = jnp.array(rng.poisson(2, 30))
-
-    def poisson(scale, shift):
-        x = numpyro.sample("x", dist.Normal(-shift / scale, 1 / scale).to_event(1))
-        rate = jnp.exp(features @ (scale * x + shift))
-        numpyro.sample("y", dist.Poisson(rate).to_event(1), obs=y)
-
-    plain = lb.laplace(poisson, np.ones(2), np.zeros(2))
-    moved = lb.laplace(poisson, scale, np.full(2, shift))
+    features, y = rng.normal(size=(30, 2)), rng.poisson(2, 30)
+    plain = lb.laplace(poisson, features, y, np.ones(2), np.zeros(2))
+    moved = lb.laplace(poisson, features, y, scale, np.full(2, shift))
     deviations = np.sqrt(np.diag(plain.covariance))
     back = scale * moved.mode["x"] + shift
     np.testing.assert_allclose((back - plain.mode["x"]) / deviations, 0, atol=1e-6)
