@@ -1,0 +1,41 @@
+"""The NumPyro models that chapters share."""
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, ArrayLike, Float
+
+__all__ = ["logistic_regression"]
+
+
+def logistic_regression(
+    features: Float[ArrayLike, "N D"],
+    targets: ArrayLike | None = None,
+    prior_mean: ArrayLike = 0.0,
+    prior_covariance: ArrayLike | None = None,
+) -> None:
+    """Bayesian logistic regression: w ~ N(m0, S0), t_n ~ Bernoulli(sigma(w' phi_n)).
+
+    Bishop (2006), section 4.5. A column of ones among the features is the intercept.
+
+    Args:
+        features: phi_n in the rows, shape (N, D).
+        targets: t_n, zero or one, shape (N,); None to predict them.
+        prior_mean: m0, shape (D,), or one number for all.
+        prior_covariance: S0, shape (D, D); the identity by default.
+
+    Example:
+        >>> import numpy as np
+        >>> from laplacebook import laplace
+        >>> features = np.column_stack([np.ones(4), [-2.0, -1.0, 1.0, 2.0]])
+        >>> approx = laplace(logistic_regression, features, np.array([0.0, 0.0, 1.0, 1.0]))
+        >>> print(approx.mode["w"].round(3))
+        [0.    0.915]
+    """
+    features = jnp.asarray(features)
+    D = features.shape[-1]
+    covariance = jnp.eye(D) if prior_covariance is None else jnp.asarray(prior_covariance)
+    mean = jnp.broadcast_to(jnp.asarray(prior_mean, float), (D,))
+    w: Array = numpyro.sample("w", dist.MultivariateNormal(mean, covariance))
+    with numpyro.plate("N", features.shape[0]):
+        numpyro.sample("t", dist.Bernoulli(logits=features @ w), obs=targets)
