@@ -1,51 +1,58 @@
 """The mean of the logistic sigmoid of a normal variable: what a Bayesian classifier predicts."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
+from jax.lax import erfc
 from jaxtyping import Array, Float
 
 __all__ = ["probit_approximation", "sigmoid_mean"]
 
-_WIDE = 1.5  # standard deviation from which the second rule serves
-_Z = np.arange(-21, 22) * 0.4  # the poles nearest to the line, at i pi / 1.5, cost 5e-15
-_T = np.arange(-60, 61) * 0.6  # so do those of the logistic density, at i pi
-_WEIGHTS = np.exp(-(_Z**2) / 2) / np.exp(-(_Z**2) / 2).sum()
-_MASSES = 1 / (4 * np.cosh(_T / 2) ** 2) / (1 / (4 * np.cosh(_T / 2) ** 2)).sum()
+
+def _rule() -> tuple[np.ndarray, np.ndarray]:
+    """Variances and weights of the normals whose mixture is the logistic density, to rounding.
+
+    Kolmogorov's density p(k) = 8 k sum_n (-1)^(n+1) n^2 exp(-2 n^2 k^2) of half their standard
+    deviation, by the trapezoidal rule in log k, which it leaves at both ends faster than any
+    exponential.
+    """
+    k, n = np.exp(0.12 * np.arange(-15, 14)), np.arange(1, 60)[:, None]
+    density = 8 * k * np.sum((-1.0) ** (n + 1) * n**2 * np.exp(-2 * n**2 * k**2), axis=0)
+    return 4 * k**2, density * k / np.sum(density * k)
 
 
+_VARIANCES, _WEIGHTS = _rule()
+
+
+@jax.jit
 def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Float[Array, "*N"]:
-    """E[sigma(a)] for a ~ N(mean, variance), to rounding.
+    """E[sigma(a)] for a ~ N(mean, variance), to rounding: the absolute error is below 1e-14.
 
-    By the trapezoidal rule, which converges geometrically for a smooth integrand that vanishes at
-    both ends (Trefethen and Weideman 2014, SIAM Review 56, 385-458): over a itself where it is
-    narrow, and over the threshold t of the logistic distribution where it is wide, with
-    E[sigma(a)] = E[P(a > t)]. Gauss-Hermite quadrature needs ever more points as the variance
-    grows; these rules need 43 and 121.
+    The logistic distribution is a mixture of the normals N(0, 4 k^2), with k of Kolmogorov's
+    distribution (Andrews and Mallows 1974, J. R. Stat. Soc. B 36, 99-102), so that E[sigma(a)] is
+    the mean of Phi(mean / sqrt(4 k^2 + variance)) over k. The trapezoidal rule in log k converges
+    geometrically (Trefethen and Weideman 2014, SIAM Review 56, 385-458): 29 points serve for every
+    mean and variance, where Gauss-Hermite quadrature needs ever more as the variance grows.
 
     Args:
         mean: of a, shape (*N,).
         variance: of a, zero or more, of the same shape.
 
     Returns:
-        Probabilities, shape (*N,).
+        Probabilities, shape (*N,); NaN where the variance is negative.
     """
-    positive = variance > 0
-    sd = jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
+    variance = jnp.where(variance >= 0, variance, jnp.nan)
+    dtype = jnp.result_type(mean, variance)
 
-    def narrow() -> Array:
-        return _sum(lambda z: jax.nn.sigmoid(mean + sd * z), _Z, _WEIGHTS, mean.dtype)
+    def term(of_normal: Array, weight: Array) -> Array:
+        return weight / 2 * erfc(-mean / jnp.sqrt(2 * (of_normal + variance)))
 
-    def wide() -> Array:
-        inner = jnp.maximum(sd, _WIDE)
-        return _sum(lambda t: ndtr((mean - t) / inner), _T, _MASSES, mean.dtype)
+    def add(total: Array, normal_and_weight: tuple) -> tuple[Array, None]:
+        return total + term(*normal_and_weight), None
 
-    is_wide = sd > _WIDE
-    return jax.lax.cond(jnp.any(is_wide), lambda: jnp.where(is_wide, wide(), narrow()), narrow)
+    pairs = jnp.asarray(_VARIANCES, dtype), jnp.asarray(_WEIGHTS, dtype)
+    first = term(*(part[0] for part in pairs))
+    return jax.lax.scan(add, first, tuple(part[1:] for part in pairs), unroll=4)[0]
 
 
 def probit_approximation(
@@ -63,17 +70,3 @@ def probit_approximation(
         Probabilities, shape (*N,).
     """
     return jax.nn.sigmoid(mean / jnp.sqrt(1 + np.pi / 8 * variance))
-
-
-def _sum(
-    function: Callable[[Array], Array], nodes: np.ndarray, weights: np.ndarray, dtype: Any
-) -> Array:
-    """The weighted sum over the nodes, one of them in memory at a time."""
-
-    def add(total: Array, node_and_weight: tuple) -> tuple:
-        node, weight = node_and_weight
-        return total + weight * function(node), None
-
-    pairs = jnp.asarray(nodes, dtype), jnp.asarray(weights, dtype)
-    first = function(pairs[0][0]) * pairs[1][0]
-    return jax.lax.scan(add, first, tuple(p[1:] for p in pairs))[0]

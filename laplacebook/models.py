@@ -24,6 +24,9 @@ def logistic_regression(
         prior_mean: m0, shape (D,), or one number for all.
         prior_covariance: S0, shape (D, D); the identity by default.
 
+    Raises:
+        ValueError: the features are no matrix, or the targets not one for each of its rows.
+
     Example:
         >>> import numpy as np
         >>> from laplacebook import laplace
@@ -33,9 +36,15 @@ def logistic_regression(
         1.007
     """
     features = jnp.asarray(features)
-    D = features.shape[-1]
+    if features.ndim != 2:
+        raise ValueError(f"features must have shape (N, D), not {features.shape}")
+    N, D = features.shape
+    if targets is not None and jnp.shape(targets) != (N,):
+        raise ValueError(
+            f"targets must have shape ({N},), as features have, not {jnp.shape(targets)}"
+        )
     covariance = jnp.eye(D) if prior_covariance is None else jnp.asarray(prior_covariance)
     mean = jnp.broadcast_to(jnp.asarray(prior_mean, float), (D,))
     w: Array = numpyro.sample("w", dist.MultivariateNormal(mean, covariance))
-    with numpyro.plate("N", features.shape[0]):
+    with numpyro.plate("N", N):
         numpyro.sample("t", dist.Bernoulli(logits=features @ w), obs=targets)

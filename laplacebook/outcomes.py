@@ -1,6 +1,7 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,11 @@ __all__ = ["Outcome", "outcome_at"]
 _WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["predictor", "mean", "variance"],
+    meta_fields=["kind"],
+)
 @dataclass(frozen=True)
 class Outcome:
     """The distribution of an observed site, and what is linear in many models.
@@ -47,7 +53,7 @@ def outcome_at(
 
     Raises:
         ValueError: the model cannot run with the new arguments, or has no such site.
-        UnsupportedModel: with them it has other latent sites.
+        UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
     old, _ = density.trace(u)
     name = _observed(density.observed(old), site)
@@ -61,7 +67,24 @@ def outcome_at(
                 "nothing of.",
                 remedy="make the model's latent sites depend on no row of the data.",
             )
-    return _outcome(trace[name]["fn"])
+        if other in values and entry["type"] == "sample":
+            was, now = jnp.shape(values[other]), entry["fn"].shape()
+            if was != now:
+                raise UnsupportedModel(
+                    f"The latent site '{other}' has shape {was} in the fit, and {now} with the new "
+                    "arguments.",
+                    remedy="make the model's latent sites depend on no row of the data.",
+                )
+    if name not in trace:
+        raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
+    try:
+        return _outcome(trace[name]["fn"])
+    except NotImplementedError as error:
+        raise UnsupportedModel(
+            f"The distribution of '{name}' has no mean: it may be a numpyro.factor, which adds to "
+            "the log joint and is no outcome.",
+            remedy="name another observed site as site=, or average over approx.sample(key, (1000,)).",
+        ) from error
 
 
 def _observed(names: list[str], site: str | None) -> str:
@@ -79,7 +102,7 @@ def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
     try:
         with validation_enabled(False):
             return handlers.trace(seeded).get_trace(*args, **kwargs)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AssertionError) as error:
         shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]
         raise ValueError(
             f"The model cannot run with the new arguments, of shapes {shapes}: {error}\n"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from laplacebook.density import ModelDensity
-from laplacebook.errors import UnsupportedModel
+from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate
 from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
 from laplacebook.outcomes import Outcome, outcome_at
@@ -26,7 +26,8 @@ METHODS = {
     "normal": ("linearized", "plug_in", "monte_carlo"),
     "other": ("plug_in", "monte_carlo"),
 }
-_AT_ONCE = 2**24  # numbers of the Jacobian in memory
+_AT_ONCE = 2**22  # numbers of J L'^-1 in memory, or _COLUMNS of its columns if these are more
+_COLUMNS = 16
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
 
@@ -103,7 +104,10 @@ def predict(
             (the message says which are); Monte Carlo without a key, or with no draws.
         UnsupportedModel: quadrature or probit for a predictor that is not linear in u; a plain
             density, which has no outcome.
+        NonFinite: so is the average, and an argument has a NaN or an infinity.
         LaplaceError: the fit failed.
+
+    Under a JAX transformation nothing can be raised for the numbers: the rows concerned are NaN.
     """
     require_fit(approx)
     if is_plain(approx.density):
@@ -113,7 +117,7 @@ def predict(
         )
     density = approx.density
     new = ModelDensity(density.model, args, kwargs, density.space)
-    kind = _kind(density, new, approx.mode_vector, site)
+    kind = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site).kind
     method = METHODS[kind][0] if method is None else method
     if method not in METHODS[kind]:
         raise ValueError(
@@ -126,39 +130,29 @@ def predict(
             raise ValueError('method="monte_carlo" needs a random key: key=jax.random.key(0).')
         draws = approx.sample_vector(key, (num_samples,))
         mean, spread, noise = _average(density, new, draws, site)
+        _require_finite(new, mean)
         return _by_draws(kind, mean, spread, noise, num_samples)
     if method == "plug_in":
-        return _plug_in(kind, density, new, approx.mode_vector, site)
+        outcome = _outcome(density, new, approx.mode_vector, site=site)
+        _require_finite(new, outcome.mean)
+        nothing = jnp.zeros_like(outcome.mean)
+        known = Prediction(outcome.mean, nothing, outcome.variance, nothing)
+        return outcome.mean if kind in ("bernoulli", "categorical") else known
     mean, variance, noise, linear = _linearize(
         density, new, approx.mode_vector, approx.precision, site
     )
+    _require_finite(new, mean + variance)
     if kind == "normal":
         return Prediction(mean, variance, noise, jnp.zeros_like(mean))
     mean = _require_linear(linear, mean, method)
     if kind == "categorical":
         return jax.nn.softmax(mean / jnp.sqrt(1 + jnp.pi / 8 * variance))
-    return {"quadrature": sigmoid_mean, "probit": probit_approximation}[method](mean, variance)
+    if method == "probit":
+        return probit_approximation(mean, variance)
+    return sigmoid_mean(mean, variance)
 
 
-def _kind(density: ModelDensity, new: ModelDensity, u: Float[Array, " D"], site: str | None) -> str:
-    kinds = []
-
-    def look(density: ModelDensity, new: ModelDensity, u: Array) -> None:
-        kinds.append(outcome_at(density, new, u, site).kind)
-
-    jax.eval_shape(look, density, new, u)
-    return kinds[0]
-
-
-@partial(jax.jit, static_argnames=["kind", "site"])
-def _plug_in(
-    kind: str, density: ModelDensity, new: ModelDensity, u: Array, site: str | None
-) -> Array | Prediction:
-    outcome = outcome_at(density, new, u, site)
-    if kind in ("bernoulli", "categorical"):
-        return outcome.mean
-    nothing = jnp.zeros_like(outcome.mean)
-    return Prediction(outcome.mean, nothing, outcome.variance, nothing)
+_outcome = jax.jit(outcome_at, static_argnames=["site"])
 
 
 @partial(jax.jit, static_argnames=["site"])
@@ -199,8 +193,8 @@ def _linearize(
     mode: Float[Array, " D"],
     precision: DensePrecision,
     site: str | None,
-) -> tuple[Array, Array, Array, Bool[Array, ""]]:
-    """Predictor and noise at the mode, the predictor's variance g' A^-1 g, and if it is linear.
+) -> tuple[Array, Array, Array, Bool[Array, "*N"]]:
+    """Predictor at the mode, its variance g' A^-1 g, the noise, and where the predictor is linear.
 
     The variance is the sum of squares of the rows of J L'^-1, A = L L', some columns at a time.
     """
@@ -211,38 +205,53 @@ def _linearize(
 
     mean, along, noise = jax.linearize(predictor, mode, has_aux=True)
     D = mode.size
-    columns = max(min(_AT_ONCE // max(mean.size, 1), D), 1)
-    blocks = -(-D // columns)
+    blocks = -(-D // max(_AT_ONCE // max(mean.size, 1), _COLUMNS))
+    columns = -(-D // blocks)
     roots = precision.whitened(jnp.eye(D, blocks * columns, dtype=mode.dtype))
     roots = roots.T.reshape(blocks, columns, D)
 
     def add(total: Array, some: Array) -> tuple[Array, None]:
-        return total + jnp.sum(jax.vmap(along)(some) ** 2, axis=0), None
+        return total + jnp.sum(jax.vmap(along, out_axes=-1)(some) ** 2, axis=-1), None
 
     variance, _ = jax.lax.scan(add, jnp.zeros_like(mean), roots)
-    step = precision.whitened(jnp.ones(D, mode.dtype))
+    variance = jnp.where(jnp.isinf(variance), jnp.nan, variance)  # of squares that overflow
+    # Irregular, for along a regular step the curvature of w1^2 - w2^2 can cancel.
+    step = precision.whitened(jnp.cos(jnp.arange(1, D + 1, dtype=mode.dtype) ** 2))
     there, _ = predictor(mode + step)
     away = jnp.abs(there - mean - along(step))
     size = jnp.sqrt(variance * D) + jnp.finfo(mean.dtype).eps ** 0.5 * (1 + jnp.abs(mean))
-    return mean, variance, noise, jnp.all(away <= _allowed(mean.dtype) * size)
+    return mean, variance, noise, away <= _allowed(mean.dtype) * size
 
 
 def _allowed(dtype: Any) -> float:
     return max(_STEADY, float(jnp.finfo(dtype).eps) ** 0.5)
 
 
-def _require_linear(linear: Bool[Array, ""], mean: Array, method: str) -> Array:
+def _require_finite(new: ModelDensity, result: Array) -> None:
+    """Blame the arguments, where the result is not finite and that can be seen."""
+    if isinstance(result, jax.core.Tracer) or jnp.all(jnp.isfinite(result)):
+        return
+    if found := new.not_finite():
+        raise NonFinite(
+            "There is no prediction for these new arguments.",
+            causes=found,
+            remedy="leave out the rows concerned, or give the model what stands for what is missing.",
+        )
+
+
+def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:
     """The predictor; NaN where it is not linear and nothing can be raised."""
     if isinstance(linear, jax.core.Tracer):
         return jnp.where(linear, mean, jnp.nan)
-    if not linear:
+    if not jnp.all(linear):
         raise UnsupportedModel(
             f'method="{method}" needs a predictor that is linear in the parameters u, and that of '
             "this model is not.",
             causes=[
                 "the scale of a coefficient is itself a parameter (a hierarchical model)",
                 "the predictor is a network, or a product of parameters",
+                "squares of the predictor overflow",
             ],
-            remedy='use method="monte_carlo", which needs no linearity.',
+            remedy='use method="monte_carlo", which needs no linearity, or smaller units.',
         )
     return mean
