@@ -3,13 +3,13 @@
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike
 
 __all__ = ["logistic_regression"]
 
 
 def logistic_regression(
-    features: Float[ArrayLike, "N D"],
+    features: ArrayLike,
     targets: ArrayLike | None = None,
     prior_mean: ArrayLike = 0.0,
     prior_covariance: ArrayLike | None = None,

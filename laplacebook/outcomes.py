@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
@@ -35,9 +36,9 @@ class Outcome:
     """
 
     kind: str
-    predictor: Array
-    mean: Array
-    variance: Array
+    predictor: Any  # an array, or what a JAX transformation puts in its place
+    mean: Any
+    variance: Any
 
 
 def outcome_at(
@@ -128,5 +129,5 @@ def _outcome(fn: dist.Distribution) -> Outcome:
     return _broadcast("other", shape, inner.mean, inner.mean, inner.variance)
 
 
-def _broadcast(kind: str, shape: tuple, *parts: Array) -> Outcome:
+def _broadcast(kind: str, shape: tuple, *parts: ArrayLike) -> Outcome:
     return Outcome(kind, *(jnp.broadcast_to(jnp.asarray(part), shape) for part in parts))
