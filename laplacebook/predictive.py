@@ -77,7 +77,8 @@ def predict(
 
     The parameters are averaged over q. With a linear predictor a(u), such as the logit of a
     logistic regression, a is normal under q, with mean a(u_MAP) and variance g' A^-1 g, where g is
-    its gradient. Memory grows with the number of rows, and not with rows times parameters.
+    its gradient. Memory grows with the number of rows, and not with rows times parameters. Under a
+    JAX transformation, where no number can raise an error, the rows concerned are NaN.
 
     Args:
         approx: the fit.
@@ -104,10 +105,8 @@ def predict(
             (the message says which are); Monte Carlo without a key, or with no draws.
         UnsupportedModel: quadrature or probit for a predictor that is not linear in u; a plain
             density, which has no outcome.
-        NonFinite: so is the average, and an argument has a NaN or an infinity.
+        NonFinite: the prediction is not finite, and an argument has a NaN or an infinity.
         LaplaceError: the fit failed.
-
-    Under a JAX transformation nothing can be raised for the numbers: the rows concerned are NaN.
     """
     require_fit(approx)
     if is_plain(approx.density):
