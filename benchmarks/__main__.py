@@ -6,7 +6,18 @@ Prints a table a subject and writes them all to ``_build/bench/``.
 import argparse
 from pathlib import Path
 
-from benchmarks import coin, cost, evidence, gaussian, logistic, memory, regression, report, runner
+from benchmarks import (
+    coin,
+    cost,
+    evidence,
+    gaussian,
+    logistic,
+    memory,
+    predictive,
+    regression,
+    report,
+    runner,
+)
 
 SUBJECTS = {
     "coin": coin,
@@ -15,6 +26,7 @@ SUBJECTS = {
     "cost": cost,
     "evidence": evidence,
     "gaussian": gaussian,
+    "predictive": predictive,
     "memory": memory,
 }
 

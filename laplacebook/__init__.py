@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-from laplacebook import datasets
+from laplacebook import datasets, models
 from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
 from laplacebook.comparison import compare
@@ -31,6 +31,7 @@ from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision
+from laplacebook.predictive import Prediction, predict
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
 from laplacebook.storage import load
@@ -50,6 +51,7 @@ __all__ = [
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
+    "Prediction",
     "Table",
     "UnsupportedModel",
     "bic",
@@ -68,7 +70,9 @@ __all__ = [
     "load",
     "marginal",
     "maximum_likelihood",
+    "models",
     "plotting",
+    "predict",
     "prior_sampling",
     "taylor_coefficients",
     "taylor_polynomial",

@@ -9,9 +9,18 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-__all__ = ["ORings", "RadiataPine", "o_rings", "radiata_pine"]
+__all__ = [
+    "BreastCancer",
+    "Iris",
+    "ORings",
+    "RadiataPine",
+    "breast_cancer",
+    "iris",
+    "o_rings",
+    "radiata_pine",
+]
 
 #: strength, density and adjusted density of specimen 9 in each copy of the pine data
 _SPECIMEN_9 = {"bugs": (3160.0, 27.1, 26.3), "friel_wyse": (3670.0, 32.3, 29.0)}
@@ -30,6 +39,20 @@ class ORings(NamedTuple):
 
     temperature: Float[np.ndarray, " N"]
     distress: Float[np.ndarray, " N"]
+
+
+class Iris(NamedTuple):
+    """Measurements of 150 iris flowers of three species."""
+
+    measurements: Float[np.ndarray, "N 4"]
+    species: Int[np.ndarray, " N"]
+
+
+class BreastCancer(NamedTuple):
+    """Ten measurements of cell nuclei from each of 569 tumours, and which were malignant."""
+
+    measurements: Float[np.ndarray, "N 10"]
+    malignant: Float[np.ndarray, " N"]
 
 
 def radiata_pine(copy: str = "bugs") -> RadiataPine:
@@ -85,6 +108,46 @@ def o_rings() -> ORings:
     array([53., 57., 58., 63., 70., 70., 75.])
     """
     return ORings(*_columns("o_rings.csv"))
+
+
+def iris() -> Iris:
+    """Sepals and petals of three species of iris, measured by Edgar Anderson.
+
+    The numbers are those that R. A. Fisher printed (1936), doi:10.1111/j.1469-1809.1936.tb02137.x,
+    and so facts. The copy that R has, not that of the UCI repository, in which two flowers differ.
+
+    Returns:
+        ``measurements``: sepal length, sepal width, petal length, petal width, cm, shape (150, 4).
+        ``species``: 0 setosa, 1 versicolor, 2 virginica, shape (150,).
+
+    >>> flowers = iris()
+    >>> flowers.measurements[flowers.species == 2].mean(axis=0).round(2)
+    array([6.59, 2.97, 5.55, 2.03])
+    """
+    *measurements, species = _columns("iris.csv")
+    return Iris(np.column_stack(measurements), species.astype(int))
+
+
+def breast_cancer() -> BreastCancer:
+    """Cell nuclei of 569 breast tumours as seen in a fine needle aspirate.
+
+    The means over the nuclei of one digitised image each, from the Wisconsin diagnostic data of
+    W. H. Wolberg, W. N. Street and O. L. Mangasarian (1995), doi:10.24432/C5DW2B, which the UCI
+    repository gives under the licence CC BY 4.0. Its standard errors and worst values are left out.
+
+    Returns:
+        ``measurements``, shape (569, 10): radius, texture (standard deviation of grey values),
+        perimeter, area, smoothness (local variation of the radius), compactness
+        (perimeter^2 / area - 1), concavity, concave points, symmetry, fractal dimension (minus
+        one); lengths in units of the image.
+        ``malignant``: 1 for the 212 malignant tumours, 0 for the 357 benign ones, shape (569,).
+
+    >>> tumours = breast_cancer()
+    >>> int(tumours.malignant.sum()), tumours.measurements.shape
+    (212, (569, 10))
+    """
+    *measurements, malignant = _columns("breast_cancer.csv")
+    return BreastCancer(np.column_stack(measurements), malignant)
 
 
 def _columns(name: str) -> Float[np.ndarray, "C N"]:

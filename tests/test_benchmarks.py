@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import evidence, gaussian, report, runner
+from benchmarks import evidence, gaussian, predictive, report, runner
 from benchmarks.fits import measure
 from benchmarks.runner import Call, Row
 
@@ -109,3 +109,8 @@ def test_evidences_by_hand_are_those_of_the_package(ours, by_hand, size):
 def test_the_theorem_by_hand_is_that_of_the_package():
     ours, by_hand = (way(10, 20)["value"] for way in (gaussian.theorem, gaussian.theorem_by_hand))
     assert ours == pytest.approx(by_hand, rel=1e-10)
+
+
+def test_the_predictive_by_hand_is_that_of_the_package():
+    ours, by_hand = (way(50, 3)["value"] for way in (predictive.quadrature, predictive.by_hand))
+    assert ours == pytest.approx(by_hand, abs=0.01)
