@@ -52,6 +52,17 @@ def rows(quick: bool) -> list[Row]:
         for way, against in peers.items()
         for which in ("first", "next")
     ]
+    if not quick:
+        many = "logistic", 1_000_000, 20
+        fits.append(
+            Row(
+                "next fit, n = 1,000,000, d = 20",
+                Call(measure, ("laplacebook", *many)),
+                Call(measure, ("scikit_learn", *many)),
+                peers["scikit_learn"],
+                "next",
+            )
+        )
     one, parts, against = Call(product, (n, d)), Call(derivatives, (n, d)), "one X'X by NumPy"
     return fits + [
         Row(f"next fit, {size}", ours, one, against, "next", "seconds"),
