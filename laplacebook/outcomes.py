@@ -99,7 +99,15 @@ def _observed(names: list[str], site: str | None) -> str:
 
 def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
     args, kwargs = new.arguments
-    seeded = handlers.seed(handlers.substitute(new.model, data=values), jax.random.key(0))
+
+    def value(site: dict) -> Array | None:
+        """Of a latent site; of an outcome to come NaN, so that what depends on it shows."""
+        if site["type"] != "sample" or site["is_observed"] or site["name"] in values:
+            return values.get(site["name"])
+        return jnp.full(site["fn"].shape(), jnp.nan)
+
+    substituted = handlers.substitute(new.model, substitute_fn=value)
+    seeded = handlers.seed(substituted, jax.random.key(0))
     try:
         with validation_enabled(False):
             return handlers.trace(seeded).get_trace(*args, **kwargs)

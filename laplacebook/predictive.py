@@ -105,7 +105,8 @@ def predict(
             (the message says which are); Monte Carlo without a key, or with no draws.
         UnsupportedModel: quadrature or probit for a predictor that is not linear in u; a plain
             density, which has no outcome.
-        NonFinite: the prediction is not finite, and an argument has a NaN or an infinity.
+        NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
+            depends on other outcomes that are not known.
         LaplaceError: the fit failed.
     """
     require_fit(approx)
@@ -140,7 +141,7 @@ def predict(
     mean, variance, noise, linear = _linearize(
         density, new, approx.mode_vector, approx.precision, site
     )
-    _require_finite(new, mean + variance)
+    _require_finite(new, mean + variance if kind == "normal" else mean)
     if kind == "normal":
         return Prediction(mean, variance, noise, jnp.zeros_like(mean))
     mean = _require_linear(linear, mean, method)
@@ -227,15 +228,19 @@ def _allowed(dtype: Any) -> float:
 
 
 def _require_finite(new: ModelDensity, result: Array) -> None:
-    """Blame the arguments, where the result is not finite and that can be seen."""
+    """Say why, where the result is not finite and that can be seen."""
     if isinstance(result, jax.core.Tracer) or jnp.all(jnp.isfinite(result)):
         return
-    if found := new.not_finite():
-        raise NonFinite(
-            "There is no prediction for these new arguments.",
-            causes=found,
-            remedy="leave out the rows concerned, or give the model what stands for what is missing.",
-        )
+    raise NonFinite(
+        "There is no prediction for these new arguments.",
+        causes=new.not_finite()
+        or [
+            "the outcome's distribution has no mean, as the Cauchy distribution has none",
+            "the outcome depends on others that are not known (an autoregressive model)",
+            "the mean overflows",
+        ],
+        remedy="leave out the rows concerned, or average over approx.sample(key, (1000,)).",
+    )
 
 
 def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:

@@ -1,0 +1,43 @@
+"""An outcome that depends on another one, which is not known, has no prediction but an error."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+
+
+def chain(x, first=None, second=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("N", len(x)):
+        before = numpyro.sample("first", dist.Normal(w * x, 1.0), obs=first)
+        numpyro.sample("second", dist.Normal(w * before, 1.0), obs=second)
+
+
+@pytest.fixture(scope="module")
+def approx():
+    return lb.laplace(chain, np.ones(3), np.array([1.0, 2.0, 1.0]), np.array([2.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("method", ["linearized", "plug_in"])
+def test_an_outcome_of_an_unknown_one_is_refused(approx, method):
+    with pytest.raises(lb.NonFinite, match="depends on others that are not known"):
+        lb.predict(approx, np.ones(2), site="second", method=method)
+
+
+def test_with_the_other_known_it_is_predicted(approx):
+    w, first = float(approx.mode["w"]), np.array([1.0, 3.0])
+    assert lb.predict(approx, np.ones(2), site="first").mean == pytest.approx([w, w])
+    known = lb.predict(approx, np.ones(2), first, site="second")
+    assert known.mean == pytest.approx(w * first)
+
+
+def test_an_outcome_without_a_mean_is_refused():
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Cauchy(w * x, 0.5).to_event(1), obs=y)
+
+    fit = lb.laplace(model, np.ones(3), np.array([0.5, 1.0, 1.5]))
+    with pytest.raises(lb.NonFinite, match="no mean, as the Cauchy"):
+        lb.predict(fit, np.ones(2), method="plug_in")
