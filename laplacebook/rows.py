@@ -1,0 +1,100 @@
+"""The data of a model row by row: its observations enter the likelihood one by one."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from laplacebook.density import ModelDensity
+from laplacebook.errors import LaplaceError, UnsupportedModel
+
+__all__ = ["Rows", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The observations of a model.
+
+    Attributes:
+        density: the model with all its data.
+        number: N, how many rows they have.
+        carried: for each array among the model's arguments, whether its first axis runs over the
+            rows.
+    """
+
+    density: ModelDensity
+    number: int
+    carried: tuple[bool, ...]
+
+    def take(self, index: Int[Array, " B"]) -> ModelDensity:
+        """The model with B of the rows, as if there were no others; also under ``vmap``."""
+        leaves, structure = jax.tree.flatten(self.density)
+        taken = [x[index] if c else x for x, c in zip(leaves, self.carried, strict=True)]
+        return jax.tree.unflatten(structure, taken)
+
+
+def rows_of(density: ModelDensity) -> Rows:
+    """The rows of a model: those of its arrays whose first axis is that of what it observes.
+
+    By shapes alone. Whether the log likelihood is the sum over the rows (it is not where a model
+    standardises its data, or where an outcome depends on the one before) is for the caller to
+    check, who sums it.
+
+    Args:
+        density: a model and its arguments.
+
+    Returns:
+        The :class:`Rows`.
+
+    Raises:
+        UnsupportedModel: the observed sites have no first axis in common, or the model does not run
+            with one of the rows.
+    """
+    lengths = set(_observed(density).values())
+    if len(lengths) != 1 or () in lengths:
+        raise _no_rows("its observed sites have no first axis in common")
+    ((number,),) = lengths
+    carried = tuple(jnp.shape(x)[:1] == (number,) for x in jax.tree.leaves(density))
+    rows = Rows(density, number, carried)
+    seen: list[tuple] = []
+
+    def look(index: Array) -> None:
+        one = rows.take(index)
+        seen.append((_observed(one), one.sites))
+
+    try:
+        jax.eval_shape(look, jax.ShapeDtypeStruct((1,), int))
+    except (LaplaceError, TypeError, ValueError, AssertionError) as error:
+        raise _no_rows(f"with one of its {number} rows it does not run: {error}") from error
+    ((observed, sites),) = seen
+    if set(observed.values()) != {(1,)} or sites != density.sites:
+        raise _no_rows(f"with one of its {number} rows it has sites of other shapes")
+    return rows
+
+
+def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
+    """For each observed site the length of its first axis, () if it has none of its own."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def run(u: Array) -> None:
+        trace, _ = density.trace(u)
+        for name in density.observed(trace):
+            value, fn = jnp.shape(trace[name]["value"]), trace[name]["fn"].shape()
+            found[name] = fn[:1] if fn == value else ()
+
+    jax.eval_shape(run, jax.ShapeDtypeStruct((density.dimension,), float))
+    return found
+
+
+def _no_rows(why: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The observations of this model cannot be taken one by one: {why}.",
+        causes=[
+            "an argument that holds the number of rows (take it from the shape of the data)",
+            "an outcome that depends on other rows (a time series), or one outcome for all rows",
+            "an array that has as many entries as there are rows, and is not by row",
+        ],
+        remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
+        "rows at once.",
+    )
