@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.batches import at_many
+from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate, log_mean
 from laplacebook.pareto import pareto_k, usable_below
 from laplacebook.precision import DensePrecision
 from laplacebook.program import name_of
-from laplacebook.requirements import require_fit, require_number
+from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
 __all__ = [

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate
@@ -15,7 +16,7 @@ from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
 from laplacebook.outcomes import Outcome, outcome_at
 from laplacebook.plain import is_plain
 from laplacebook.precision import DensePrecision
-from laplacebook.requirements import require_fit, require_number
+from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["Prediction", "predict"]

@@ -9,10 +9,11 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from laplacebook.batches import at_many
+from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.evidence import defined
 from laplacebook.precision import DensePrecision
-from laplacebook.requirements import require_fit, require_number
+from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["gauss_hermite"]

@@ -1,6 +1,5 @@
-"""What a function that takes an approximation, or a number of draws, cannot do without."""
+"""What a function that takes an approximation cannot do without."""
 
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -9,17 +8,7 @@ import numpy as np
 from laplacebook.errors import LaplaceError
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["require_converged", "require_fit", "require_number"]
-
-
-def require_number(name: str, number: Any) -> None:
-    """Refuse what cannot count draws or points.
-
-    Raises:
-        ValueError: ``number`` is not a positive integer.
-    """
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
+__all__ = ["require_converged", "require_fit"]
 
 
 def require_fit(approx: Any) -> None:

@@ -1,0 +1,59 @@
+"""Which curvature a Laplace approximation is made of, and how much of it is kept."""
+
+from dataclasses import dataclass
+
+from laplacebook.checks import require_number
+
+__all__ = ["Settings"]
+
+CURVATURES = ("hessian", "gauss_newton", "empirical_fisher")
+STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer")
+_OF_THE_HESSIAN = ("dense", "diagonal", "block", "last_layer")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a fit that are part of its program.
+
+    Attributes:
+        curvature: ``"hessian"``, ``"gauss_newton"`` or ``"empirical_fisher"``, of the likelihood;
+            that of the prior is always its Hessian.
+        structure: what is kept of it: ``"dense"``, ``"diagonal"``, ``"block"`` (one a latent site),
+            ``"kronecker"``, ``"low_rank"`` or ``"last_layer"``.
+        rank: of ``"low_rank"``.
+        batch_size: rows of data at a time; None: so many that their gradients fit into a cache.
+        tolerance: the largest Newton decrement that passes for a mode; None: the square root of the
+            machine precision.
+
+    Raises:
+        ValueError: there is no such value, or the two do not go together.
+    """
+
+    curvature: str = "hessian"
+    structure: str = "dense"
+    rank: int | None = None
+    batch_size: int | None = None
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("curvature", self.curvature, CURVATURES),
+            ("structure", self.structure, STRUCTURES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}.")
+        if self.curvature == "hessian" and self.structure not in _OF_THE_HESSIAN:
+            raise ValueError(
+                f'structure="{self.structure}" is made of row factors, which the Hessian does not '
+                'have: use curvature="gauss_newton", or one of the structures '
+                f"{', '.join(_OF_THE_HESSIAN)}."
+            )
+        if (self.rank is not None) != (self.structure == "low_rank"):
+            raise ValueError(
+                f'structure="low_rank" and rank= go together, not {self.structure!r} and {self.rank}.'
+            )
+        for name in ("rank", "batch_size"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name))
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise ValueError(f"tolerance must be above 0, not {self.tolerance}.")
