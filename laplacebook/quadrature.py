@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
 from laplacebook.evidence import defined
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit, require_number
 from laplacebook.result import LaplaceApproximation
 
@@ -82,7 +82,7 @@ def gauss_hermite(
 def _at_node(
     density: ModelDensity,
     mode: Array,
-    precision: DensePrecision,
+    precision: Precision,
     num_points: Array,
     nodes: Array,
     log_weights: Array,
