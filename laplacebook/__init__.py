@@ -27,10 +27,12 @@ from laplacebook.gaussian import (
     linear_gaussian,
     marginal,
 )
+from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
+from laplacebook.low_rank import LowRankPrecision
 from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import BlockPrecision, DensePrecision, DiagonalPrecision, Precision
 from laplacebook.predictive import Prediction, predict
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
@@ -41,16 +43,22 @@ from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 __version__ = "0.1.0"
 
 __all__ = [
+    "BlockPrecision",
     "Certificate",
     "DensePrecision",
     "Diagnosis",
+    "DiagonalPrecision",
     "Estimate",
+    "KroneckerBlock",
+    "KroneckerPrecision",
     "LaplaceApproximation",
     "LaplaceError",
     "LinearGaussian",
+    "LowRankPrecision",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
+    "Precision",
     "Prediction",
     "Table",
     "UnsupportedModel",

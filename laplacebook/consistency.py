@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 
 __all__ = ["follows_gradient"]
 
@@ -19,7 +19,7 @@ NODE = np.sqrt(3 / 7)  # Gauss-Lobatto with five points, of which the middle one
 def follows_gradient(
     f: Callable[[Array], Array],
     mode: Float[Array, " D"],
-    precision: DensePrecision,
+    precision: Precision,
     room: Float[Array, " D"],
 ) -> Bool[Array, ""]:
     """Whether f changes by the integral of its slope, one standard deviation to both sides.

@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate, log_mean
 from laplacebook.pareto import pareto_k, usable_below
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.program import name_of
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
@@ -242,7 +242,7 @@ def importance_weights(
 
 
 def _importance_weight(
-    density: ModelDensity, mode: Array, precision: DensePrecision, heaviness: Any, key: Array
+    density: ModelDensity, mode: Array, precision: Precision, heaviness: Any, key: Array
 ) -> Array:
     to_normal, to_scale = jax.random.split(key)
     z = jax.random.normal(to_normal, mode.shape, mode.dtype)

@@ -18,7 +18,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IndependentTransform, Transform
 
 from laplacebook.density import ModelDensity
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 
 __all__ = ["marginals", "values_at"]
 
@@ -38,7 +38,7 @@ def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]
 def marginals(
     density: ModelDensity,
     mode_vector: Float[Array, " D"],
-    precision: DensePrecision,
+    precision: Precision,
     probabilities: Float[Array, " P"],
     key: Key[Array, ""],
 ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -74,7 +74,7 @@ def marginals(
 
 
 def _at_scores(
-    density: ModelDensity, mode_vector: Array, precision: DensePrecision, scores: Array
+    density: ModelDensity, mode_vector: Array, precision: Precision, scores: Array
 ) -> dict[str, Array]:
     """The sites with every coordinate that many standard deviations from its mode."""
     step = jnp.sqrt(precision.diagonal_of_inverse())
@@ -84,7 +84,7 @@ def _at_scores(
 def _drawn(
     density: ModelDensity,
     mode_vector: Array,
-    precision: DensePrecision,
+    precision: Precision,
     key: Array,
     direct: frozenset[str],
 ) -> dict[str, Array]:

@@ -15,7 +15,7 @@ from laplacebook.estimate import Estimate
 from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
 from laplacebook.outcomes import Outcome, outcome_at
 from laplacebook.plain import is_plain
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
@@ -27,7 +27,7 @@ METHODS = {
     "normal": ("linearized", "plug_in", "monte_carlo"),
     "other": ("plug_in", "monte_carlo"),
 }
-_AT_ONCE = 2**22  # numbers of J L'^-1 in memory, or _COLUMNS of its columns if these are more
+_AT_ONCE = 2**22  # numbers of R'^-1 or J R'^-1 in memory, or _COLUMNS columns if these are more
 _COLUMNS = 16
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
@@ -192,12 +192,12 @@ def _linearize(
     density: ModelDensity,
     new: ModelDensity,
     mode: Float[Array, " D"],
-    precision: DensePrecision,
+    precision: Precision,
     site: str | None,
 ) -> tuple[Array, Array, Array, Bool[Array, "*N"]]:
     """Predictor at the mode, its variance g' A^-1 g, the noise, and where the predictor is linear.
 
-    The variance is the sum of squares of the rows of J L'^-1, A = L L', some columns at a time.
+    The variance is the sum of squares of the rows of J R'^-1, A = R R', some columns at a time.
     """
 
     def predictor(u: Array) -> tuple[Array, Array]:
@@ -206,15 +206,16 @@ def _linearize(
 
     mean, along, noise = jax.linearize(predictor, mode, has_aux=True)
     D = mode.size
-    blocks = -(-D // max(_AT_ONCE // max(mean.size, 1), _COLUMNS))
+    blocks = -(-D // max(_AT_ONCE // max(mean.size, D), _COLUMNS))
     columns = -(-D // blocks)
-    roots = precision.whitened(jnp.eye(D, blocks * columns, dtype=mode.dtype))
-    roots = roots.T.reshape(blocks, columns, D)
 
     def add(total: Array, some: Array) -> tuple[Array, None]:
-        return total + jnp.sum(jax.vmap(along, out_axes=-1)(some) ** 2, axis=-1), None
+        unit = jax.nn.one_hot(some, D, axis=0, dtype=mode.dtype)  # zero beyond the last coordinate
+        root = precision.whitened(unit)
+        return total + jnp.sum(jax.vmap(along, 1, -1)(root) ** 2, axis=-1), None
 
-    variance, _ = jax.lax.scan(add, jnp.zeros_like(mean), roots)
+    numbers = jnp.arange(blocks * columns).reshape(blocks, columns)
+    variance, _ = jax.lax.scan(add, jnp.zeros_like(mean), numbers)
     variance = jnp.where(jnp.isinf(variance), jnp.nan, variance)  # of squares that overflow
     # Irregular, for along a regular step the curvature of w1^2 - w2^2 can cancel.
     step = precision.whitened(jnp.cos(jnp.arange(1, D + 1, dtype=mode.dtype) ** 2))

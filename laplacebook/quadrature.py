@@ -12,7 +12,7 @@ from laplacebook.batches import at_many
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.evidence import defined
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
@@ -83,7 +83,7 @@ def gauss_hermite(
 def _at_node(
     density: ModelDensity,
     mode: Array,
-    precision: DensePrecision,
+    precision: Precision,
     num_points: Array,
     nodes: Array,
     log_weights: Array,

@@ -20,7 +20,7 @@ from laplacebook.inference_data import inference_data
 from laplacebook.marginals import marginals, values_at
 from laplacebook.mode import Certificate
 from laplacebook.observations import observed_sites
-from laplacebook.precision import DensePrecision, Leaf
+from laplacebook.precision import Leaf, Precision
 from laplacebook.report import improper_evidence, modes_found, summary_table
 from laplacebook.table import Table
 
@@ -66,7 +66,7 @@ class LaplaceApproximation:
 
     mode: dict[str, Leaf]
     mode_vector: Leaf
-    precision: DensePrecision
+    precision: Precision
     log_likelihood: Leaf
     log_prior: Leaf
     certificate: Certificate

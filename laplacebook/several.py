@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.density import ModelDensity
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["by_height", "distinct", "log_joint", "more_starts"]
@@ -21,7 +21,7 @@ def more_starts(
     key: Key[Array, ""],
     number: int,
     point: Float[Array, " D"],
-    precision: DensePrecision,
+    precision: Precision,
 ) -> Iterator[Float[Array, " D"]]:
     """Points from which to search again: far from one another, and from the mode that is known.
 

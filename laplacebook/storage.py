@@ -22,14 +22,16 @@ from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError
 from laplacebook.likelihood import LikelihoodDensity
 from laplacebook.mode import Certificate
-from laplacebook.precision import DensePrecision
+from laplacebook.precision import Precision
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
 from laplacebook.sites import Site
+from laplacebook.structures import from_arrays, to_arrays
 
 __all__ = ["load", "save"]
 
 _FORMAT = 1
+_PRECISION = "precision/"  # before the name of each of its arrays
 _BENT = 0.01  # relative change of the curvature along one direction
 _MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
 
@@ -40,7 +42,8 @@ class _Stored(NamedTuple):
     sites: tuple[Site, ...]
     mode: dict[str, Array]
     mode_vector: Array
-    matrix: Array
+    precision: Precision
+    along: Array
     log_likelihood: Array
     log_prior: Array
     certificate: Certificate
@@ -53,6 +56,7 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
             "This fit failed, and every number of it is NaN: there is nothing to save.",
             remedy="fit with throw=True, which says why it failed.",
         )
+    numbers = to_arrays(approx.precision)
     certificate = {f.name: getattr(approx.certificate, f.name) for f in fields(approx.certificate)}
     header = {
         "format_version": _FORMAT,
@@ -66,10 +70,11 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
     arrays = {
         "header": np.array(json.dumps(header)),
         "mode_vector": approx.mode_vector,
-        "precision": approx.precision.matrix,
+        "along": _at(approx.density, approx.mode_vector, approx.precision)[2],
         "log_likelihood": approx.log_likelihood,
         "log_prior": approx.log_prior,
     }
+    arrays |= {_PRECISION + name: value for name, value in numbers.items()}
     arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
     arrays |= {f"certificate/{name}": value for name, value in certificate.items()}
     archive = io.BytesIO()
@@ -101,13 +106,12 @@ def load(
     """
     stored = _read(Path(path))
     density = stored.kind(model, args, kwargs, stored.space)
-    precision = DensePrecision.of(stored.matrix)
     _check_sites(stored, density)
-    _check_log_joint(stored, density, precision)
+    _check_log_joint(stored, density)
     return LaplaceApproximation(
         stored.mode,
         stored.mode_vector,
-        precision,
+        stored.precision,
         stored.log_likelihood,
         stored.log_prior,
         stored.certificate,
@@ -146,6 +150,7 @@ def _read(path: Path) -> _Stored:
 def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
     sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
     numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
+    parts = {n[len(_PRECISION) :]: x for n, x in numbers.items() if n.startswith(_PRECISION)}
     size = sum(site.size for site in sites)
     stored = _Stored(
         kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
@@ -153,13 +158,15 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
         sites=sites,
         mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
         mode_vector=numbers["mode_vector"],
-        matrix=numbers["precision"],
+        precision=from_arrays(parts),
+        along=numbers["along"],
         log_likelihood=numbers["log_likelihood"],
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
     )
-    shapes = [stored.mode_vector.shape, stored.matrix.shape, *map(jnp.shape, stored.mode.values())]
-    if shapes != [(size,), (size, size), *(site.value_shape for site in sites)]:
+    shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
+    shapes += map(jnp.shape, stored.mode.values())
+    if shapes != [(size,)] * 3 + [site.value_shape for site in sites]:
         raise ValueError("its arrays do not fit together")
     if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
         raise ValueError("its header is not one of an approximation")
@@ -177,8 +184,9 @@ def _check_sites(stored: _Stored, density: ModelDensity) -> None:
         )
 
 
-def _check_log_joint(stored: _Stored, density: ModelDensity, precision: DensePrecision) -> None:
-    terms, decrement, bend = _terms_and_distances(density, stored.mode_vector, precision)
+def _check_log_joint(stored: _Stored, density: ModelDensity) -> None:
+    terms, decrement, along = _at(density, stored.mode_vector, stored.precision)
+    bend = jnp.abs(along - stored.along).max() / jnp.abs(stored.along).max()
     tolerance = float(jnp.sqrt(jnp.finfo(stored.mode_vector.dtype).eps))
     now = (terms.log_likelihood, terms.log_prior, *(terms.values[name] for name in stored.mode))
     saved = (stored.log_likelihood, stored.log_prior, *stored.mode.values())
@@ -198,14 +206,15 @@ def _check_log_joint(stored: _Stored, density: ModelDensity, precision: DensePre
 
 
 @jax.jit
-def _terms_and_distances(
-    density: ModelDensity, u: Array, precision: DensePrecision
-) -> tuple[Terms, Array, Array]:
-    """The terms at u, how far off the mode is, and how far off a step along which A v = 1 bends."""
+def _at(density: ModelDensity, u: Array, precision: Precision) -> tuple[Terms, Array, Array]:
+    """The terms at u, how far off the mode is, and H A^-1 1, with the Hessian H of the loss.
+
+    The last is a vector of ones where A is H, and says of any A whether H is what it was.
+    """
     slope, terms = jax.grad(density.loss, has_aux=True)(u)
     step = precision.solve(jnp.ones_like(u))
-    bend = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
-    return terms, jnp.sqrt(slope @ precision.solve(slope)), jnp.abs(bend - 1).max()
+    along = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
+    return terms, jnp.sqrt(slope @ precision.solve(slope)), along
 
 
 def _described(sites: tuple[Site, ...]) -> str:

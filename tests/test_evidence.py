@@ -13,8 +13,8 @@ from scipy import integrate, stats
 from scipy.special import betaln, gammaln
 
 import laplacebook as lb
-from laplacebook.requirements import require_fit
 from laplacebook.checks import require_number
+from laplacebook.requirements import require_fit
 from tests.models import coin, line
 from tests.test_arguments import single_precision
 

@@ -1,40 +1,308 @@
-"""Dense precision matrices, against NumPy."""
+"""Precision matrices of every structure, against NumPy and the dense one."""
+
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
-from laplacebook.precision import DensePrecision
+import laplacebook as lb
+from laplacebook.kronecker import Eigenbasis
+from laplacebook.structures import to_arrays
+
+D, KEY = 5, jax.random.key(0)
+RNG = np.random.default_rng(0)
+ROOT = RNG.normal(size=(D, D + 2))
+TURN = np.linalg.qr(RNG.normal(size=(2, 2)))[0]
+SINGULAR = TURN @ np.diag([3.0, 0.0]) @ TURN.T  # of which rounding makes an eigenvalue negative
+VECTORS = np.column_stack([RNG.normal(size=(D, 2)), np.ones(D), 2 * np.ones(D)])
 
 
-@pytest.fixture(params=[1, 3, 20])
-def matrix(request):
-    rng = np.random.default_rng(request.param)
-    root = rng.normal(size=(request.param, request.param + 2))
-    return root @ root.T
+def kronecker(left, right, prior_precision, matrix):
+    return lb.KroneckerPrecision.of((lb.KroneckerBlock(left, right, prior_precision), matrix))
 
 
-def test_against_numpy(matrix):
-    precision, v = DensePrecision.of(jnp.asarray(matrix)), jnp.arange(1.0, len(matrix) + 1)
-    np.testing.assert_allclose(precision.matvec(v), matrix @ v)
-    np.testing.assert_allclose(precision.solve(v), np.linalg.solve(matrix, v), rtol=1e-8)
-    np.testing.assert_allclose(precision.log_determinant(), np.linalg.slogdet(matrix)[1])
+def blocks(*matrices):
+    return lb.BlockPrecision.of(matrices)
+
+
+def block_diagonal(*matrices):
+    starts = np.cumsum([0, *map(len, matrices)])
+    whole = np.zeros((starts[-1], starts[-1]))
+    for start, matrix in zip(starts, matrices, strict=False):
+        whole[start : start + len(matrix), start : start + len(matrix)] = matrix
+    return whole
+
+
+def kronecker_matrix(left, right, prior_precision, matrix):
+    product = np.kron(left, right)
+    return block_diagonal(product + prior_precision * np.eye(len(product)), matrix)
+
+
+# How it is made, of what, and the same as a matrix.
+STRUCTURES = {
+    "dense": (lb.DensePrecision.of, [ROOT @ ROOT.T], lambda a: a),
+    "diagonal": (lb.DiagonalPrecision, [np.array([2.0, 0.1, 3.0, 1.0, 4.0])], np.diag),
+    "block": (blocks, [ROOT[:2] @ ROOT[:2].T, ROOT[2:] @ ROOT[2:].T], block_diagonal),
+    "kronecker": (
+        kronecker,
+        [ROOT[:2] @ ROOT[:2].T, SINGULAR, np.array(0.7), np.array([[2.0]])],
+        kronecker_matrix,
+    ),
+    "equal eigenvalues": (
+        kronecker,
+        [2 * np.eye(2), np.eye(2), np.array(0.7), np.array([[2.0]])],
+        kronecker_matrix,
+    ),
+    "low rank": (
+        lb.LowRankPrecision.of,
+        [np.array([2.0, 0.1, 3.0, 1.0, 4.0]), VECTORS, np.array([1.0, 5.0, 2.0, 0.3])],
+        lambda p, V, s: np.diag(p) + V * s @ V.T,
+    ),
+    "equal singular values": (
+        lb.LowRankPrecision.of,
+        [np.full(D, 2.0), np.eye(D)[:, 1:], np.full(D - 1, 3.0)],
+        lambda p, V, s: np.diag(p) + V * s @ V.T,
+    ),
+}
+
+
+def in_single_too(*names):
+    cases = [(name, np.float64) for name in STRUCTURES] + [(name, np.float32) for name in names]
+    return pytest.mark.parametrize(("name", "dtype"), cases)
+
+
+DISTINCT = ["dense", "diagonal", "block", "kronecker", "low rank"]
+
+
+def made(name, dtype=float):
+    of, parts, matrix = STRUCTURES[name]
+    return of(*(jnp.asarray(part, dtype) for part in parts)), matrix(*parts)
+
+
+@jax.jit
+def all_of(precision, v, vectors, jacobian):
+    return {
+        "matrix": precision.matrix,
+        "matvec": precision.matvec(v),
+        "log_determinant": precision.log_determinant(),
+        "solve": precision.solve(v),
+        "solve_many": precision.solve(vectors),
+        "inverse": precision.inverse(),
+        "diagonal_of_inverse": precision.diagonal_of_inverse(),
+        "variances": precision.variances(jacobian),
+        "each_variance": jax.vmap(lambda row: precision.variances(row[None]))(jacobian),
+        "whitened": precision.whitened(jnp.eye(D, dtype=v.dtype)),
+        "half_solve": precision.half_solve(jnp.eye(D, dtype=v.dtype)),
+        "sample": precision.sample(KEY, (100, 200)),
+    }
+
+
+V, MANY, JACOBIAN = ROOT[:, 0], ROOT.reshape(D, 7, 1), ROOT[:3, :D]
+
+
+@in_single_too("kronecker", "low rank")
+def test_against_numpy(name, dtype):
+    precision, matrix = made(name, dtype)
+    assert precision.size == D and precision.shape == (D,)
+    found = all_of(precision, V.astype(dtype), MANY.astype(dtype), JACOBIAN.astype(dtype))
     inverse = np.linalg.inv(matrix)
-    np.testing.assert_allclose(precision.diagonal_of_inverse(), np.diag(inverse), rtol=1e-8)
-
-
-def test_samples_have_the_inverse_as_covariance():
-    matrix = jnp.array([[2.0, 1.2], [1.2, 1.0]])
-    draws = DensePrecision.of(matrix).sample(jax.random.key(0), (400, 500))
-    assert draws.shape == (400, 500, 2)
-    covariance, inverse = np.cov(draws.reshape(-1, 2).T), np.linalg.inv(matrix)
+    variances = JACOBIAN @ inverse @ JACOBIAN.T
+    whitened, half = np.asarray(found["whitened"], float), np.asarray(found["half_solve"], float)
+    expected = {
+        "matrix": matrix,
+        "matvec": matrix @ V,
+        "log_determinant": np.linalg.slogdet(matrix)[1],
+        "solve": inverse @ V,
+        "solve_many": np.einsum("ij,jkl->ikl", inverse, MANY),
+        "inverse": inverse,
+        "diagonal_of_inverse": np.diag(inverse),
+        "variances": variances,
+        "each_variance": np.diag(variances)[:, None, None],
+        "whitened": inverse @ np.linalg.inv(whitened.T),  # that is, whitened whitened' = A^-1
+        "half_solve": whitened.T,
+    }
+    tolerance = 1e-10 if dtype == np.float64 else 1e-4
+    for method, value in expected.items():
+        assert found[method].dtype == dtype
+        np.testing.assert_allclose(found[method], value, tolerance, tolerance, err_msg=method)
+    np.testing.assert_allclose(whitened @ half, inverse, tolerance, tolerance)
+    covariance = np.cov(found["sample"].reshape(-1, D).T)
     scale = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
-    assert np.abs((covariance - inverse) / scale).max() < 5 * np.sqrt(2 / 200_000)
+    assert np.abs((covariance - inverse) / scale).max() < 5 * np.sqrt(2 / 20_000)
 
 
-def test_not_positive_definite_is_nan_in_everything():
-    precision = DensePrecision.of(jnp.array([[1.0, 2.0], [2.0, 1.0]]))
-    numbers = [precision.log_determinant(), precision.solve(jnp.ones(2))]
-    numbers += [precision.diagonal_of_inverse(), precision.sample(jax.random.key(0))]
-    assert all(np.isnan(x).any() for x in numbers)
+@jax.jit
+def dense_numbers(a):
+    return [a.matrix, a.inverse(), a.diagonal_of_inverse(), a.log_determinant()]
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_a_batch_has_leading_axes(name):
+    of, parts, _ = STRUCTURES[name]
+    scaled = jax.jit(jax.vmap(jax.vmap(lambda c: of(*(c * part for part in parts)))))
+    batch = scaled(np.array([[1.0], [2.0]]))
+    assert batch.shape == (2, 1, D)
+    one = jax.tree.map(lambda leaf: leaf[1, 0], batch)
+    for mine, other in zip(dense_numbers(batch), dense_numbers(one), strict=True):
+        assert mine.shape == (2, 1, *other.shape)
+        np.testing.assert_allclose(mine[1, 0], other, rtol=1e-10, atol=1e-12)
+
+
+NOT_POSITIVE_DEFINITE = {
+    "dense": ("dense", 0, -np.eye(D)),
+    "zero on the diagonal": ("diagonal", 0, np.array([1.0, 0.0, 1.0, 1.0, 1.0])),
+    "one block of two": ("block", 1, np.diag([1.0, -1.0, 1.0])),
+    "a negative factor": ("kronecker", 0, -np.eye(2)),
+    "an indefinite factor": ("kronecker", 1, np.diag([1.0, -1e-14])),
+    "a singular factor without a prior": ("equal eigenvalues", 2, np.array(-2.0)),
+    "a negative prior": ("kronecker", 2, np.array(-1.0)),
+    "a block that is no product": ("kronecker", 3, np.array([[0.0]])),
+    "zero in p": ("low rank", 0, np.array([1.0, 0.0, 1.0, 1.0, 1.0])),
+    "negative in p": ("low rank", 0, np.array([1.0, -1.0, 1.0, 1.0, 1.0])),
+    "negative in s": ("low rank", 2, np.array([1.0, -1e-9, 1.0, 1.0])),
+}
+
+
+@pytest.mark.parametrize(("name", "place", "value"), NOT_POSITIVE_DEFINITE.values())
+def test_not_positive_definite_is_nan_in_everything(name, place, value):
+    of, parts, matrix = STRUCTURES[name]
+    parts = [value if i == place else part for i, part in enumerate(parts)]
+    found = all_of(of(*map(jnp.asarray, parts)), V, MANY, JACOBIAN)
+    np.testing.assert_allclose(found.pop("matrix"), matrix(*parts), atol=1e-12)
+    np.testing.assert_allclose(found.pop("matvec"), matrix(*parts) @ V, atol=1e-12)
+    whole = {n for n, x in found.items() if np.isnan(x).all()}
+    assert whole | {"whitened", "half_solve"} == set(found)
+    assert np.isnan(found["whitened"]).any(axis=0).all()
+
+
+@pytest.mark.parametrize(("p", "log_determinant"), [([2.0, 0.5], 0), ([2.0, -1.0], np.nan)])
+def test_no_direction_is_a_diagonal(p, log_determinant):
+    precision = lb.LowRankPrecision.of(jnp.array(p), jnp.zeros((2, 0)), jnp.zeros(0))
+    np.testing.assert_allclose(precision.log_determinant(), log_determinant, atol=1e-12)
+
+
+@in_single_too("equal eigenvalues", "equal singular values")
+def test_gradient_of_the_log_determinant(name, dtype):
+    """Along any change of what it is made of; finite differences leave the structure's own cone."""
+    of, parts, matrix = STRUCTURES[name]
+    changes = [np.random.default_rng(i).normal(size=np.shape(part)) for i, part in enumerate(parts)]
+    square = [part.ndim == 2 and part.shape[0] == part.shape[1] for part in parts]
+    changes = [c + c.T if s else c for c, s in zip(changes, square, strict=True)]
+
+    def log_determinant(h):
+        moved = [part + h * change for part, change in zip(parts, changes, strict=True)]
+        return np.linalg.slogdet(matrix(*moved))[1]
+
+    expected = (log_determinant(1e-5) - log_determinant(-1e-5)) / 2e-5
+    given = [jnp.asarray(part, dtype) for part in parts]
+    slopes = jax.jit(jax.grad(lambda given: of(*given).log_determinant()))(given)
+    found = sum(np.sum(np.asarray(g, float) * c) for g, c in zip(slopes, changes, strict=True))
+    assert found == pytest.approx(expected, rel=1e-7 if dtype == np.float64 else 1e-4)
+
+
+LARGE = 100_000
+STRUCTURES_AT_SCALE = {
+    "diagonal": (lb.DiagonalPrecision, [(LARGE,)]),
+    "kronecker": (kronecker, [(249, 249), (400, 400), (), (400, 400)]),
+    "low rank": (lb.LowRankPrecision.of, [(LARGE,), (LARGE, 5), (5,)]),
+}
+METHODS = {
+    "matvec": lambda a, v: a.matvec(v),
+    "solve": lambda a, v: a.solve(v),
+    "log_determinant": lambda a, v: a.log_determinant(),
+    "sample": lambda a, v: a.sample(KEY, (2,)),
+    "whitened": lambda a, v: a.whitened(v),
+    "half_solve": lambda a, v: a.half_solve(v),
+    "diagonal_of_inverse": lambda a, v: a.diagonal_of_inverse(),
+    "variances": lambda a, v: a.variances(jnp.stack([v, v])),
+}
+
+
+def sizes(jaxpr):
+    """How many numbers each array of a program has."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.size for variable in equation.outvars)
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            inner = getattr(inner, "jaxpr", inner)
+            yield from sizes(inner) if hasattr(inner, "eqns") else ()
+
+
+def largest(program, shapes):
+    abstract = [jax.ShapeDtypeStruct(shape, float) for shape in [*shapes, (LARGE,)]]
+    return max(sizes(jax.make_jaxpr(program)(*abstract).jaxpr))
+
+
+@pytest.mark.parametrize(("of", "shapes"), STRUCTURES_AT_SCALE.values())
+def test_no_matrix_is_formed(of, shapes):
+    def gradient(*given):
+        return jax.grad(lambda parts: of(*parts).log_determinant())(given[:-1])
+
+    assert largest(gradient, shapes) <= 10 * LARGE
+    for method in METHODS.values():
+        assert largest(lambda *given, m=method: m(of(*given[:-1]), given[-1]), shapes) <= 10 * LARGE
+    for method in (lambda a: a.inverse(), lambda a: a.matrix):
+        assert largest(lambda *given, m=method: m(of(*given[:-1])), shapes) >= LARGE**2
+
+
+def regression(features, y=None):
+    """Five coordinates, of which one is the logarithm of a number."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([4]).to_event(1))
+    sd = numpyro.sample("sd", dist.LogNormal(0, 1))
+    with numpyro.plate("N", len(features)):
+        numpyro.sample("y", dist.Normal(features @ w, sd), obs=y)
+
+
+FEATURES, Y = ROOT.T[:, :4], ROOT.T[:, 4]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return lb.laplace(regression, FEATURES, Y)
+
+
+@pytest.mark.parametrize("name", DISTINCT[1:])
+def test_an_approximation_works_with_any(fitted, name, tmp_path):
+    precision, matrix = made(name)
+    approx = replace(fitted, precision=precision)
+    mean, covariance = np.asarray(fitted.mode_vector), np.linalg.inv(matrix)
+    q, deviations = stats.multivariate_normal(mean, covariance), np.sqrt(np.diag(covariance))
+    assert approx.log_density(jnp.ones(D)) == pytest.approx(q.logpdf(np.ones(D)), rel=1e-10)
+    log_joint = float(fitted.log_likelihood + fitted.log_prior)
+    assert approx.log_evidence == pytest.approx(log_joint - q.logpdf(mean), rel=1e-10)
+    np.testing.assert_allclose(approx.covariance, covariance, rtol=1e-10, atol=1e-12)
+    log_normal = stats.lognorm(deviations[4], scale=np.exp(mean[4]))
+    found, quantiles = approx.standard_deviation, approx.quantiles([0.05, 0.9])
+    np.testing.assert_allclose(found["w"], deviations[:4], rtol=1e-8)
+    assert found["sd"] == pytest.approx(log_normal.std(), rel=1e-8)
+    np.testing.assert_allclose(quantiles["sd"], log_normal.ppf([0.05, 0.9]), rtol=1e-8)
+    epistemic = lb.predict(approx, FEATURES).epistemic
+    expected = np.einsum("ni,ij,nj->n", FEATURES, covariance[:4, :4], FEATURES)
+    np.testing.assert_allclose(epistemic, expected, rtol=1e-9)
+    posterior = approx.guide.get_posterior(approx.params)
+    np.testing.assert_allclose(posterior.covariance_matrix, covariance, atol=1e-8)
+    approx.save(tmp_path / "saved")
+    loaded = lb.load(tmp_path / "saved", regression, FEATURES, Y)
+    assert jax.tree.structure(loaded) == jax.tree.structure(approx)
+    draws, again = (a.sample(KEY, (7,)) for a in (approx, loaded))
+    np.testing.assert_allclose(again["sd"], draws["sd"], rtol=1e-10)
+    assert repr(loaded) == repr(approx)
+    with pytest.raises(lb.LaplaceError, match="curvature differs"):
+        lb.load(tmp_path / "saved", regression, 1.01 * FEATURES, Y)
+
+
+def test_a_structure_of_another_kind_is_not_saved():
+    class Mine(lb.DiagonalPrecision):
+        pass
+
+    with pytest.raises(lb.LaplaceError, match="precision of type Mine"):
+        to_arrays(Mine(jnp.ones(D)))
+
+
+def test_shapes_that_do_not_fit_together_are_refused():
+    with pytest.raises(ValueError, match="not an array of shape"):
+        Eigenbasis.of(lb.KroneckerBlock(jnp.eye(2), jnp.eye(2), jnp.ones(2)))

@@ -129,7 +129,7 @@ def rewritten(path, name, change):
     """The same archive with one array changed."""
     with np.load(path) as archive:
         arrays = {n: archive[n] for n in archive.files}
-    arrays[name] = change(arrays[name])
+    arrays[name] = change(arrays.get(name))
     np.savez(path, **arrays)
 
 
@@ -151,8 +151,10 @@ CONTRADICTIONS = {
     "moved": ("mode_vector", lambda u: u + 0.1),
     "mode": ("mode/theta", lambda theta: theta + 1e-3),
     "shape": ("mode/theta", lambda theta: np.ones(2)),
-    "sign": ("precision", lambda a: -a),
-    "nan": ("precision", lambda a: a * np.nan),
+    "sign": ("precision/DensePrecision/matrix", lambda a: -a),
+    "nan": ("precision/DensePrecision/matrix", lambda a: a * np.nan),
+    "structure": ("precision/DiagonalPrecision/diagonal", lambda a: np.ones(1)),
+    "bent": ("along", lambda x: 1.02 * x),
     "prior": ("log_prior", lambda x: x + 1e-3),
     "failed": ("certificate/converged", lambda x: np.array(False)),
 }
