@@ -200,7 +200,8 @@ def _level(density: ModelDensity, u: Array) -> NotConverged:
         f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
         "changes within a small fraction of the width that it tells.",
         causes=[
-            "a mode at infinity: separable classes, or a parameter that the data push without end",
+            "a mode at infinity, or one that only a very wide prior keeps from there: separable classes, "
+            "or a parameter that the data push without end",
             "a maximum that is flatter than any parabola (a fourth power)",
             f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
