@@ -14,11 +14,12 @@ import laplacebook as lb
 from laplacebook.kronecker import Eigenbasis
 from laplacebook.structures import to_arrays
 
-D, KEY = 5, jax.random.key(0)
+D, KEY = 10, jax.random.key(0)
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(D, D + 2))
-TURN = np.linalg.qr(RNG.normal(size=(2, 2)))[0]
-SINGULAR = TURN @ np.diag([3.0, 0.0]) @ TURN.T  # of which rounding makes an eigenvalue negative
+TURN = np.linalg.qr(RNG.normal(size=(3, 3)))[0]
+SINGULAR = TURN @ np.diag([3.0, 2.0, -4e-15]) @ TURN.T  # but for rounding
+POSITIVE = np.linspace(0.5, 3.0, D)
 VECTORS = np.column_stack([RNG.normal(size=(D, 2)), np.ones(D), 2 * np.ones(D)])
 
 
@@ -46,21 +47,21 @@ def kronecker_matrix(left, right, prior_precision, matrix):
 # How it is made, of what, and the same as a matrix.
 STRUCTURES = {
     "dense": (lb.DensePrecision.of, [ROOT @ ROOT.T], lambda a: a),
-    "diagonal": (lb.DiagonalPrecision, [np.array([2.0, 0.1, 3.0, 1.0, 4.0])], np.diag),
+    "diagonal": (lb.DiagonalPrecision, [POSITIVE], np.diag),
     "block": (blocks, [ROOT[:2] @ ROOT[:2].T, ROOT[2:] @ ROOT[2:].T], block_diagonal),
     "kronecker": (
         kronecker,
-        [ROOT[:2] @ ROOT[:2].T, SINGULAR, np.array(0.7), np.array([[2.0]])],
+        [ROOT[:3] @ ROOT[:3].T, SINGULAR, np.array(0.7), np.array([[2.0]])],
         kronecker_matrix,
     ),
     "equal eigenvalues": (
         kronecker,
-        [2 * np.eye(2), np.eye(2), np.array(0.7), np.array([[2.0]])],
+        [2 * np.eye(3), np.eye(3), np.array(0.7), np.array([[2.0]])],
         kronecker_matrix,
     ),
     "low rank": (
         lb.LowRankPrecision.of,
-        [np.array([2.0, 0.1, 3.0, 1.0, 4.0]), VECTORS, np.array([1.0, 5.0, 2.0, 0.3])],
+        [POSITIVE, VECTORS, np.array([1.0, 5.0, 2.0, 0.3])],
         lambda p, V, s: np.diag(p) + V * s @ V.T,
     ),
     "equal singular values": (
@@ -85,7 +86,7 @@ def made(name, dtype=float):
 
 
 @jax.jit
-def all_of(precision, v, vectors, jacobian):
+def all_of(precision, v, vectors, jacobian, identity):  # no constant: XLA takes 0 / NaN for 0
     return {
         "matrix": precision.matrix,
         "matvec": precision.matvec(v),
@@ -96,20 +97,20 @@ def all_of(precision, v, vectors, jacobian):
         "diagonal_of_inverse": precision.diagonal_of_inverse(),
         "variances": precision.variances(jacobian),
         "each_variance": jax.vmap(lambda row: precision.variances(row[None]))(jacobian),
-        "whitened": precision.whitened(jnp.eye(D, dtype=v.dtype)),
-        "half_solve": precision.half_solve(jnp.eye(D, dtype=v.dtype)),
+        "whitened": precision.whitened(identity),
+        "half_solve": precision.half_solve(identity),
         "sample": precision.sample(KEY, (100, 200)),
     }
 
 
-V, MANY, JACOBIAN = ROOT[:, 0], ROOT.reshape(D, 7, 1), ROOT[:3, :D]
+OPERANDS = V, MANY, JACOBIAN, _ = ROOT[:, 0], ROOT.reshape(D, -1, 1), ROOT[:3, :D], np.eye(D)
 
 
 @in_single_too("kronecker", "low rank")
 def test_against_numpy(name, dtype):
     precision, matrix = made(name, dtype)
     assert precision.size == D and precision.shape == (D,)
-    found = all_of(precision, V.astype(dtype), MANY.astype(dtype), JACOBIAN.astype(dtype))
+    found = all_of(precision, *(x.astype(dtype) for x in OPERANDS))
     inverse = np.linalg.inv(matrix)
     variances = JACOBIAN @ inverse @ JACOBIAN.T
     whitened, half = np.asarray(found["whitened"], float), np.asarray(found["half_solve"], float)
@@ -155,15 +156,15 @@ def test_a_batch_has_leading_axes(name):
 
 NOT_POSITIVE_DEFINITE = {
     "dense": ("dense", 0, -np.eye(D)),
-    "zero on the diagonal": ("diagonal", 0, np.array([1.0, 0.0, 1.0, 1.0, 1.0])),
-    "one block of two": ("block", 1, np.diag([1.0, -1.0, 1.0])),
-    "a negative factor": ("kronecker", 0, -np.eye(2)),
-    "an indefinite factor": ("kronecker", 1, np.diag([1.0, -1e-14])),
-    "a singular factor without a prior": ("equal eigenvalues", 2, np.array(-2.0)),
+    "zero on the diagonal": ("diagonal", 0, np.where(np.arange(D) == 1, 0, POSITIVE)),
+    "one block of two": ("block", 1, np.diag([1.0, -1.0] + [1.0] * (D - 4))),
+    "a negative factor": ("kronecker", 0, -np.eye(3)),
+    "an indefinite factor": ("kronecker", 1, np.diag([1.0, 1.0, -1e-13])),
+    "a product with all eigenvalues at zero": ("equal eigenvalues", 2, np.array(-2.0)),
     "a negative prior": ("kronecker", 2, np.array(-1.0)),
     "a block that is no product": ("kronecker", 3, np.array([[0.0]])),
-    "zero in p": ("low rank", 0, np.array([1.0, 0.0, 1.0, 1.0, 1.0])),
-    "negative in p": ("low rank", 0, np.array([1.0, -1.0, 1.0, 1.0, 1.0])),
+    "zero in p": ("low rank", 0, np.where(np.arange(D) == 1, 0, POSITIVE)),
+    "negative in p": ("low rank", 0, np.where(np.arange(D) == 1, -1, POSITIVE)),
     "negative in s": ("low rank", 2, np.array([1.0, -1e-9, 1.0, 1.0])),
 }
 
@@ -172,12 +173,10 @@ NOT_POSITIVE_DEFINITE = {
 def test_not_positive_definite_is_nan_in_everything(name, place, value):
     of, parts, matrix = STRUCTURES[name]
     parts = [value if i == place else part for i, part in enumerate(parts)]
-    found = all_of(of(*map(jnp.asarray, parts)), V, MANY, JACOBIAN)
+    found = all_of(of(*map(jnp.asarray, parts)), *OPERANDS)
     np.testing.assert_allclose(found.pop("matrix"), matrix(*parts), atol=1e-12)
     np.testing.assert_allclose(found.pop("matvec"), matrix(*parts) @ V, atol=1e-12)
-    whole = {n for n, x in found.items() if np.isnan(x).all()}
-    assert whole | {"whitened", "half_solve"} == set(found)
-    assert np.isnan(found["whitened"]).any(axis=0).all()
+    assert [n for n, x in found.items() if not np.isnan(x).all()] == []
 
 
 @pytest.mark.parametrize(("p", "log_determinant"), [([2.0, 0.5], 0), ([2.0, -1.0], np.nan)])
@@ -250,14 +249,14 @@ def test_no_matrix_is_formed(of, shapes):
 
 
 def regression(features, y=None):
-    """Five coordinates, of which one is the logarithm of a number."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([4]).to_event(1))
+    """Ten coordinates, of which one is the logarithm of a number."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([D - 1]).to_event(1))
     sd = numpyro.sample("sd", dist.LogNormal(0, 1))
     with numpyro.plate("N", len(features)):
         numpyro.sample("y", dist.Normal(features @ w, sd), obs=y)
 
 
-FEATURES, Y = ROOT.T[:, :4], ROOT.T[:, 4]
+FEATURES, Y = ROOT.T[:, :-1], ROOT.T[:, -1]
 
 
 @pytest.fixture(scope="module")
@@ -275,16 +274,13 @@ def test_an_approximation_works_with_any(fitted, name, tmp_path):
     log_joint = float(fitted.log_likelihood + fitted.log_prior)
     assert approx.log_evidence == pytest.approx(log_joint - q.logpdf(mean), rel=1e-10)
     np.testing.assert_allclose(approx.covariance, covariance, rtol=1e-10, atol=1e-12)
-    log_normal = stats.lognorm(deviations[4], scale=np.exp(mean[4]))
-    found, quantiles = approx.standard_deviation, approx.quantiles([0.05, 0.9])
-    np.testing.assert_allclose(found["w"], deviations[:4], rtol=1e-8)
-    assert found["sd"] == pytest.approx(log_normal.std(), rel=1e-8)
-    np.testing.assert_allclose(quantiles["sd"], log_normal.ppf([0.05, 0.9]), rtol=1e-8)
+    log_normal = stats.lognorm(deviations[-1], scale=np.exp(mean[-1]))
+    summary = approx.summary()
+    np.testing.assert_allclose(summary["sd"], [*deviations[:-1], log_normal.std()], rtol=1e-8)
+    assert summary["95 %"][-1] == pytest.approx(log_normal.ppf(0.95), rel=1e-8)
     epistemic = lb.predict(approx, FEATURES).epistemic
-    expected = np.einsum("ni,ij,nj->n", FEATURES, covariance[:4, :4], FEATURES)
+    expected = np.einsum("ni,ij,nj->n", FEATURES, covariance[:-1, :-1], FEATURES)
     np.testing.assert_allclose(epistemic, expected, rtol=1e-9)
-    posterior = approx.guide.get_posterior(approx.params)
-    np.testing.assert_allclose(posterior.covariance_matrix, covariance, atol=1e-8)
     approx.save(tmp_path / "saved")
     loaded = lb.load(tmp_path / "saved", regression, FEATURES, Y)
     assert jax.tree.structure(loaded) == jax.tree.structure(approx)
