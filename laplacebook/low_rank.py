@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from laplacebook.precision import DiagonalPrecision, Leaf, Precision, aligned, loud
+from laplacebook.precision import DiagonalPrecision, Leaf, Precision, aligned
 
 __all__ = ["LowRankPrecision"]
 
@@ -55,7 +55,7 @@ class LowRankPrecision(Precision):
         Args:
             diagonal: p, shape (D,).
             vectors: V, shape (D, k); they need not be orthogonal.
-            values: s, shape (k,).
+            values: s, shape (k,); with a negative entry all is NaN, as its root is.
 
         Raises:
             ValueError: the shapes do not fit together.
@@ -67,8 +67,7 @@ class LowRankPrecision(Precision):
             )
         scaled = vectors * jnp.sqrt(values) / jnp.sqrt(diagonal)[:, None]
         directions, singular, _ = jnp.linalg.svd(scaled, full_matrices=False)
-        gains = singular**2 * loud(jnp.all(values >= 0), singular.dtype)
-        return cls(diagonal, vectors, values, directions, gains)
+        return cls(diagonal, vectors, values, directions, singular**2)
 
     @property
     def shape(self) -> tuple[int, ...]:
