@@ -266,8 +266,11 @@ class ModelDensity:
         trace = self._run(handlers.seed(self.model, key))
         return {site.name: trace[site.name]["value"] for site in self.sites}
 
-    def trace(self, u: Float[Array, " D"]) -> tuple[dict, dict[str, Array]]:
-        """The model run with its latent sites at u: the trace, and the log density of each site."""
+    def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
+        """The model run with its latent sites at u, a vector or its parts as :meth:`unravel` has them.
+
+        Returns the trace, and the log density of each site.
+        """
         return self._log_probs(self._at(u))
 
     def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
@@ -280,9 +283,9 @@ class ModelDensity:
         """Which arguments have a NaN or an infinity, in words."""
         return not_finite(self.model, *self.arguments)
 
-    def _at(self, u: Float[Array, " D"]) -> Callable:
+    def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:
         """The model with its latent sites at u."""
-        latent = self.unravel(u)
+        latent = dict(u) if isinstance(u, Mapping) else self.unravel(u)
         if self.space == "constrained":
             return handlers.substitute(self.model, data=latent)
         at = functools.partial(_unconstrain_reparam, latent)

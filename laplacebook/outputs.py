@@ -37,11 +37,13 @@ def split_likelihood(
         u: a point, shape (D,), at which what does not depend on u is evaluated.
 
     Returns:
-        eta, a function of u that returns shape (C,); and the loss, a function of that.
+        eta, a function of u (a vector, or a dict of its parts by site) that returns shape (C,); and
+        the loss, a function of that.
 
     Raises:
         UnsupportedModel: no site is observed, or one is a ``numpyro.factor``.
     """
+    dtype = u.dtype
     trace, _ = density.trace(u)
     names = density.observed(trace)
     sites = [trace[name] for name in names]
@@ -50,7 +52,7 @@ def split_likelihood(
     leaves = [leaf for members, _ in flat for leaf in members]
     constants = [_parameters(leaf) for leaf in leaves]
 
-    def parameters(u: Array, natural: list[bool]) -> list[list[Array]]:
+    def parameters(u: Any, natural: list[bool]) -> list[list[Array]]:
         trace, _ = density.trace(u)
         fns = [jax.tree.leaves(trace[name]["fn"], is_leaf=_is_family) for name in names]
         moved = [leaf for members in fns for leaf in members]
@@ -60,10 +62,10 @@ def split_likelihood(
     natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
     moving = [[n or m for m in of] for n, of in zip(natural, moving, strict=True)]
 
-    def eta(u: Array) -> Array:
+    def eta(u: Any) -> Array:
         pairs = zip(parameters(u, natural), moving, strict=True)
         kept = [jnp.ravel(x) for of, ms in pairs for x, m in zip(of, ms, strict=True) if m]
-        return jnp.concatenate(kept) if kept else jnp.zeros(0, u.dtype)
+        return jnp.concatenate(kept) if kept else jnp.zeros(0, dtype)
 
     def loss(eta: Array) -> Array:
         pieces = iter(_cut(eta, constants, moving))
