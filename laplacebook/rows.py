@@ -1,17 +1,23 @@
 """The data of a model row by row: its observations enter the likelihood one by one."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from laplacebook.density import ModelDensity
 from laplacebook.errors import LaplaceError, UnsupportedModel
 
-__all__ = ["Rows", "rows_of"]
+__all__ = ["Rows", "require_sum", "rows_of"]
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["density"],
+    meta_fields=["number", "carried"],
+)
 @dataclass(frozen=True)
 class Rows:
     """The observations of a model.
@@ -73,6 +79,34 @@ def rows_of(density: ModelDensity) -> Rows:
     return rows
 
 
+def require_sum(
+    rows: Rows, whole: Float[Array, ""], total: Float[Array, ""], size: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Refuse a model whose log likelihood is not the sum over its rows.
+
+    Args:
+        rows: the rows of the model.
+        whole: its log likelihood.
+        total: the sum of the log likelihoods of its rows.
+        size: the sum of their absolute values, of which the square root of the machine precision
+            is how far ``total`` may be from ``whole``.
+
+    Returns:
+        One. Within a transformation of JAX, where nothing can be raised, NaN for a model that would
+        be refused: a factor that makes every number computed from its rows NaN.
+
+    Raises:
+        UnsupportedModel: they do not agree.
+    """
+    agree = jnp.abs(whole - total) <= jnp.sqrt(jnp.finfo(whole.dtype).eps) * (1 + size)
+    if not isinstance(agree, jax.core.Tracer) and not agree:
+        raise _no_rows(
+            f"the log likelihoods of its {rows.number} rows add up to {float(total):.6g}, and not to "
+            f"the model's {float(whole):.6g}"
+        )
+    return jnp.where(agree, 1, jnp.nan).astype(whole.dtype)
+
+
 def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
     """For each observed site the length of its first axis, () if it has none of its own."""
     found: dict[str, tuple[int, ...]] = {}
@@ -93,8 +127,9 @@ def _no_rows(why: str) -> UnsupportedModel:
         causes=[
             "an argument that holds the number of rows (take it from the shape of the data)",
             "an outcome that depends on other rows (a time series), or one outcome for all rows",
+            "a statistic of the data that the model computes (their mean, to centre them)",
             "an array that has as many entries as there are rows, and is not by row",
         ],
         remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
-        "rows at once.",
+        "rows at once; train without batch_size does so too.",
     )
