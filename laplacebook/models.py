@@ -10,13 +10,16 @@ array of parameters becomes a latent site, here ``net/layers[0].weight`` and so 
     from numpyro.contrib.module import random_eqx_module
 
     mlp = eqx.nn.MLP(1, "scalar", 5, depth=1, activation=jax.nn.tanh, key=jax.random.key(0))
+    shapes = {"net$params": eqx.filter(mlp, eqx.is_inexact_array)}
 
     def network(features, targets=None):
-        net = random_eqx_module("net", mlp, prior=dist.Normal(0, 1))
+        with numpyro.handlers.substitute(data=shapes):
+            net = random_eqx_module("net", mlp, prior=dist.Normal(0, 1))
         with numpyro.plate("N", features.shape[0]):
             numpyro.sample("t", dist.Normal(jax.vmap(net)(features), 0.1), obs=targets)
 
-``random_nnx_module`` does the same for Flax NNX. Both need a NumPyro that has them. All weights at
+The support keeps the untrained weights as a ``numpyro.param``, for their shapes alone: to substitute
+it says that it is no parameter to fit. ``random_nnx_module`` does the same for Flax NNX. Both need a NumPyro that has them. All weights at
 zero are a saddle of such a model: begin at ``start=laplacebook.train(network, ...)``.
 """
 

@@ -106,7 +106,7 @@ def test_a_network_of_equinox_is_a_model():
     numpyro_module = pytest.importorskip("numpyro.contrib.module")
     if not hasattr(numpyro_module, "random_eqx_module"):
         pytest.skip("this NumPyro has no support for Equinox")
-    example = models.__doc__.split("::\n")[1].split("\n``random_nnx")[0]
+    example = models.__doc__.split("::\n")[1].split("\nThe support")[0]
     scope = {}
     exec(textwrap.dedent(example), scope)
     density = ModelDensity(scope["network"], (X[:, :1], real))
