@@ -19,8 +19,9 @@ array of parameters becomes a latent site, here ``net/layers[0].weight`` and so 
             numpyro.sample("t", dist.Normal(jax.vmap(net)(features), 0.1), obs=targets)
 
 The support keeps the untrained weights as a ``numpyro.param``, for their shapes alone: to substitute
-it says that it is no parameter to fit. ``random_nnx_module`` does the same for Flax NNX. Both need a NumPyro that has them. All weights at
-zero are a saddle of such a model: begin at ``start=laplacebook.train(network, ...)``.
+it says that it is no parameter to fit. ``random_nnx_module`` does the same for Flax NNX. Both need a
+NumPyro that has them. All weights at zero are a saddle of such a model: begin at
+``start=laplacebook.train(network, ...)``.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from laplacebook.density import ModelDensity
 from laplacebook.errors import LaplaceError, UnsupportedModel
 
-__all__ = ["Rows", "require_sum", "rows_of"]
+__all__ = ["RowSums", "Rows", "require_batch_size", "require_sum", "rows_of"]
 
 
 @partial(
@@ -79,17 +81,35 @@ def rows_of(density: ModelDensity) -> Rows:
     return rows
 
 
-def require_sum(
-    rows: Rows, whole: Float[Array, ""], total: Float[Array, ""], size: Float[Array, ""]
-) -> Float[Array, ""]:
+def require_batch_size(batch_size: Any, rows: Rows) -> None:
+    """Refuse what is no number of rows.
+
+    Raises:
+        ValueError: ``batch_size`` is not a whole number from 1 to N.
+    """
+    whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
+    if not whole or not 1 <= batch_size <= rows.number:
+        raise ValueError(
+            f"batch_size must be a whole number from 1 to the {rows.number} rows of the data, "
+            f"not {batch_size!r}"
+        )
+
+
+class RowSums(NamedTuple):
+    """The log likelihood of all data, the sum of that of the N rows, and of its absolute values."""
+
+    number: int | Int[Array, ""]
+    whole: Float[Array, ""]
+    total: Float[Array, ""]
+    size: Float[Array, ""]
+
+
+def require_sum(sums: RowSums) -> Float[Array, ""]:
     """Refuse a model whose log likelihood is not the sum over its rows.
 
     Args:
-        rows: the rows of the model.
-        whole: its log likelihood.
-        total: the sum of the log likelihoods of its rows.
-        size: the sum of their absolute values, of which the square root of the machine precision
-            is how far ``total`` may be from ``whole``.
+        sums: ``total`` may be away from ``whole`` by the square root of the machine precision, in
+            units of ``size``.
 
     Returns:
         One. Within a transformation of JAX, where nothing can be raised, NaN for a model that would
@@ -98,13 +118,14 @@ def require_sum(
     Raises:
         UnsupportedModel: they do not agree.
     """
-    agree = jnp.abs(whole - total) <= jnp.sqrt(jnp.finfo(whole.dtype).eps) * (1 + size)
+    slack = jnp.sqrt(jnp.finfo(sums.whole.dtype).eps) * (1 + sums.size)
+    agree = jnp.abs(sums.whole - sums.total) <= slack
     if not isinstance(agree, jax.core.Tracer) and not agree:
         raise _no_rows(
-            f"the log likelihoods of its {rows.number} rows add up to {float(total):.6g}, and not to "
-            f"the model's {float(whole):.6g}"
+            f"the log likelihoods of its {sums.number} rows add up to {float(sums.total):.6g}, and "
+            f"not to the model's {float(sums.whole):.6g}"
         )
-    return jnp.where(agree, 1, jnp.nan).astype(whole.dtype)
+    return jnp.where(agree, 1, jnp.nan).astype(sums.whole.dtype)
 
 
 def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from laplacebook.blame import not_finite
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
 from laplacebook.requirements import require_number
-from laplacebook.rows import Rows, require_sum, rows_of
+from laplacebook.rows import Rows, RowSums, require_batch_size, require_sum, rows_of
 
 __all__ = ["minibatch_loss", "train"]
 
@@ -113,12 +112,7 @@ def _rows(density: ModelDensity, batch_size: int | None) -> tuple[Rows, int]:
     if batch_size is None:
         return whole
     rows = rows_of(density)
-    sound = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
-    if not sound or not 1 <= batch_size <= rows.number:
-        raise ValueError(
-            f"batch_size must be a whole number from 1 to the {rows.number} rows of the data, "
-            f"not {batch_size!r}"
-        )
+    require_batch_size(batch_size, rows)
     return whole if batch_size == rows.number else (rows, batch_size)
 
 
@@ -150,7 +144,8 @@ def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
 def _require_rows(rows: Rows, u: Array) -> None:
     """Refuse rows that do not add up at u, away from the centre, where many a term is zero."""
     parts = at_many(_log_likelihood, (rows, u), jnp.arange(rows.number), False)
-    require_sum(rows, _at(rows.density, u)[1], jnp.sum(parts), jnp.sum(jnp.abs(parts)))
+    whole = _at(rows.density, u)[1]
+    require_sum(RowSums(rows.number, whole, jnp.sum(parts), jnp.sum(jnp.abs(parts))))
 
 
 def _log_likelihood(rows: Rows, u: Array, row: Array) -> Array:
