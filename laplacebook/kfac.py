@@ -155,7 +155,9 @@ def _row(rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array)
     if kind == "gauss_newton":
         rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
     else:
-        rays, hessian = jax.grad(loss)(eta)[None], jnp.ones((1, 1), eta.dtype)
+        # Beside eta, since at a logit of exactly 0 NumPyro's Bernoulli has a wrong slope.
+        beside = eta + jnp.finfo(eta.dtype).eps ** 0.75
+        rays, hessian = jax.grad(loss)(beside)[None], jnp.ones((1, 1), eta.dtype)
     ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
     return _Row(loss(eta), inputs, of_layers, of_sites, hessian)
 

@@ -59,8 +59,8 @@ def train(
         kwargs: the model's keyword arguments.
 
     Returns:
-        A dict of site -> array. Compiled once for a model, the shapes of its arguments and a
-        ``batch_size``.
+        A dict of site -> array. The steps are compiled once for a model, the shapes of its arguments
+        and a ``batch_size``; ``train`` itself cannot be within a transformation of JAX.
 
     Raises:
         ValueError: a number is out of its range, or ``start`` does not fit the sites.

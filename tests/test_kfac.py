@@ -18,9 +18,15 @@ N = 7
 X = RNG.normal(size=(N, 2))
 REAL, CLASSES = RNG.normal(size=(N, 2)), RNG.integers(0, 2, N)
 
+#: targets, options, the activation and its derivative as a function of its value
 LIKELIHOODS = {
-    "normal": (REAL, {"noise_precision": [4.0, 0.25]}),
-    "categorical": (CLASSES, {"likelihood": "categorical"}),
+    "normal": (REAL, {"noise_precision": [4.0, 0.25]}, np.tanh, lambda a: 1 - a**2),
+    "categorical": (
+        CLASSES,
+        {"likelihood": "categorical", "activation": jax.nn.relu},
+        lambda z: np.maximum(z, 0),
+        lambda a: (a > 0).astype(float),
+    ),
 }
 
 
@@ -36,16 +42,16 @@ def loss_by_hand(name, f):
 @pytest.mark.parametrize("kind", ["gauss_newton", "empirical_fisher"])
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_factors_are_those_of_a_network_by_hand(name, kind):
-    targets, options = LIKELIHOODS[name]
+    targets, options, activation, slope_of = LIKELIHOODS[name]
     density = ModelDensity(bayesian_mlp, (X, targets), options | {"widths": (3,), "outputs": 2})
     u = jnp.asarray(RNG.normal(size=density.dimension))
     w1, b1, w2, b2 = (np.asarray(x) for x in density.unravel(u).values())
-    a = np.tanh(X @ w1 + b1)
+    a = activation(X @ w1 + b1)
     slope, hessian = loss_by_hand(name, a @ w2 + b2)
     last = np.broadcast_to(np.eye(2), (N, 2, 2))  # d eta / d z of the last layer, (N, C, k)
     if kind == "empirical_fisher":
         last, hessian = slope[:, None], np.ones((N, 1, 1))
-    first = last @ w2.T * (1 - a**2)[:, None]
+    first = last @ w2.T * slope_of(a)[:, None]
     of_first, of_last = (np.einsum("nck,ncd,ndl->kl", d, hessian, d) for d in (first, last))
     expected = ((X.T @ X / N, of_first), of_first, (a.T @ a / N, of_last), of_last)
     found = kronecker_factors(density, u, kind, batch_size=3)
@@ -74,6 +80,14 @@ def test_the_product_is_the_exact_block_where_only_the_inputs_depend_on_the_row(
     exact = jax.jit(jax.hessian(lambda u: -density.terms(u).log_likelihood))(u)[:2, :2]
     assert one.shape == ((2, 2) if which == "linear" else (1, 1))
     np.testing.assert_allclose(np.kron(one, two), exact, rtol=1e-9)
+
+
+def test_the_slope_of_a_bernoulli_is_right_at_logit_zero():
+    """There every row's is 1/2 or -1/2, where NumPyro's own are 0 and -1."""
+    density = ModelDensity(bayesian_mlp, (X, CLASSES), {"widths": (), "likelihood": "bernoulli"})
+    (_, of_outputs), of_bias = kronecker_factors(density, jnp.zeros(3), "empirical_fisher")
+    np.testing.assert_allclose(of_outputs, [[N / 4]], rtol=1e-9)
+    np.testing.assert_allclose(of_bias, [[N / 4]], rtol=1e-9)
 
 
 WEIGHTS = {

@@ -1,5 +1,7 @@
 """A start by Adam: as low as L-BFGS goes from there, unbiased, and refused where it cannot be."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.descent import descend
 from laplacebook.models import bayesian_mlp
 from laplacebook.rows import rows_of
-from laplacebook.train import _advance, minibatch_loss, train
+from laplacebook.train import _advance, _initial, minibatch_loss, train
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, size=(24, 1))
@@ -56,13 +58,12 @@ def test_the_gradients_of_all_batches_have_the_mean_of_the_whole():
 
 
 def test_it_begins_with_layers_that_neither_vanish_nor_explode():
-    """One step of a tiny rate stays where it begins: Glorot and Bengio (2010), equation 12."""
-    options = {"widths": (40,), "prior_precision": 1e-6}
-    values = train(bayesian_mlp, X, Y, key=KEY, steps=1, learning_rate=1e-9, **options)
-    for name, inputs, outputs in [("w1", 1, 40), ("w2", 40, 1)]:
-        deviation = np.sqrt(2 / (inputs + outputs))
-        assert np.sqrt(np.mean(values[name] ** 2)) == pytest.approx(deviation, rel=1e-6)
-    np.testing.assert_allclose(values["b1"], 0, atol=1e-8)
+    """Glorot and Bengio (2010), equation 12."""
+    density = ModelDensity(bayesian_mlp, (X, Y), {"widths": (40,), "prior_precision": 1e-6})
+    values = density.unravel(_initial(density, KEY))
+    for name in ("w1", "w2"):  # one input and forty outputs, or the other way round
+        assert np.sqrt(np.mean(values[name] ** 2)) == pytest.approx(np.sqrt(2 / 41), rel=1e-6)
+    np.testing.assert_array_equal(values["b1"], 0)
 
 
 def standardised(x, y):
@@ -92,11 +93,12 @@ def test_nan_among_the_data_is_found_before_the_first_step():
         train(standardised, X[:, 0], np.where(np.arange(24) == 3, np.nan, Y), key=KEY)
 
 
-def test_it_begins_where_it_is_told_and_compiles_once():
+def test_it_begins_where_it_is_told_compiles_once_and_shows_its_progress(monkeypatch, capsys):
+    monkeypatch.setattr(sys.modules[train.__module__], "PATIENCE", 0)
     before = _advance._cache_size()
     for steps in (1, 7):
-        values = train(
-            standardised, X[:, 0], Y, key=KEY, steps=steps, learning_rate=1e-9, start={"w": 2.0}
-        )
+        told = {"steps": steps, "start": {"w": 2.0}, "learning_rate": 1e-9, "progress_bar": True}
+        values = train(standardised, X[:, 0], Y, key=KEY, **told)
+        assert f"0/{steps} [" in capsys.readouterr().err
         assert values["w"] == pytest.approx(2.0, abs=1e-7)
     assert _advance._cache_size() <= before + 1
