@@ -39,6 +39,7 @@ from laplacebook.result import LaplaceApproximation
 from laplacebook.storage import load
 from laplacebook.table import Table
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
+from laplacebook.train import train
 
 __version__ = "0.1.0"
 
@@ -84,6 +85,7 @@ __all__ = [
     "prior_sampling",
     "taylor_coefficients",
     "taylor_polynomial",
+    "train",
 ]
 
 

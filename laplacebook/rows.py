@@ -1,17 +1,25 @@
 """The data of a model row by row: its observations enter the likelihood one by one."""
 
 from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from laplacebook.density import ModelDensity
 from laplacebook.errors import LaplaceError, UnsupportedModel
 
-__all__ = ["Rows", "rows_of"]
+__all__ = ["RowSums", "Rows", "require_batch_size", "require_sum", "rows_of"]
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["density"],
+    meta_fields=["number", "carried"],
+)
 @dataclass(frozen=True)
 class Rows:
     """The observations of a model.
@@ -73,6 +81,53 @@ def rows_of(density: ModelDensity) -> Rows:
     return rows
 
 
+def require_batch_size(batch_size: Any, rows: Rows) -> None:
+    """Refuse what is no number of rows.
+
+    Raises:
+        ValueError: ``batch_size`` is not a whole number from 1 to N.
+    """
+    whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
+    if not whole or not 1 <= batch_size <= rows.number:
+        raise ValueError(
+            f"batch_size must be a whole number from 1 to the {rows.number} rows of the data, "
+            f"not {batch_size!r}"
+        )
+
+
+class RowSums(NamedTuple):
+    """The log likelihood of all data, the sum of that of the N rows, and of its absolute values."""
+
+    number: int | Int[Array, ""]
+    whole: Float[Array, ""]
+    total: Float[Array, ""]
+    size: Float[Array, ""]
+
+
+def require_sum(sums: RowSums) -> Float[Array, ""]:
+    """Refuse a model whose log likelihood is not the sum over its rows.
+
+    Args:
+        sums: ``total`` may be away from ``whole`` by the square root of the machine precision, in
+            units of ``size``.
+
+    Returns:
+        One. Within a transformation of JAX, where nothing can be raised, NaN for a model that would
+        be refused: a factor that makes every number computed from its rows NaN.
+
+    Raises:
+        UnsupportedModel: they do not agree.
+    """
+    slack = jnp.sqrt(jnp.finfo(sums.whole.dtype).eps) * (1 + sums.size)
+    agree = jnp.abs(sums.whole - sums.total) <= slack
+    if not isinstance(agree, jax.core.Tracer) and not agree:
+        raise _no_rows(
+            f"the log likelihoods of its {sums.number} rows add up to {float(sums.total):.6g}, and "
+            f"not to the model's {float(sums.whole):.6g}"
+        )
+    return jnp.where(agree, 1, jnp.nan).astype(sums.whole.dtype)
+
+
 def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
     """For each observed site the length of its first axis, () if it has none of its own."""
     found: dict[str, tuple[int, ...]] = {}
@@ -93,8 +148,9 @@ def _no_rows(why: str) -> UnsupportedModel:
         causes=[
             "an argument that holds the number of rows (take it from the shape of the data)",
             "an outcome that depends on other rows (a time series), or one outcome for all rows",
+            "a statistic of the data that the model computes (their mean, to centre them)",
             "an array that has as many entries as there are rows, and is not by row",
         ],
         remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
-        "rows at once.",
+        "rows at once; train without batch_size does so too.",
     )

@@ -24,7 +24,6 @@ real, binary, classes = rng.normal(size=7), rng.integers(0, 2, 7), rng.integers(
 u = jnp.asarray(rng.normal(size=7))
 
 
-
 #: distribution of the outcome given a (B, 3) and a scale; data
 FAMILIES = {
     "normal, scale too": (lambda a, s: dist.Normal(a[:, 0], s), real),

@@ -1,0 +1,201 @@
+"""Kronecker factors of Gauss-Newton curvature: K-FAC for the dense layers of any NumPyro model."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook.blame import not_finite
+from laplacebook.density import ModelDensity
+from laplacebook.layers import Layer, LayeredProgram, find_layers
+from laplacebook.outputs import split_likelihood
+from laplacebook.rows import Rows, RowSums, require_batch_size, require_sum, rows_of
+
+__all__ = ["kronecker_factors"]
+
+_KINDS = ("gauss_newton", "empirical_fisher")
+_NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
+
+
+def kronecker_factors(
+    density: ModelDensity,
+    u: Float[Array, " D"],
+    kind: str = "gauss_newton",
+    batch_size: int | None = None,
+) -> tuple[tuple[Array, Array] | Array, ...]:
+    """Curvature of the negative log likelihood, site by site, with Kronecker products for layers.
+
+    For a site of shape (m, k) that is the weight of a dense layer z = a W: A = (1/N) sum_n a_n' a_n
+    and B = sum_n J_n' H_n J_n, where J_n is the derivative of the outputs eta of row n with respect
+    to z_n, and H_n the Hessian of its loss with respect to eta. Their Kronecker product stands for
+    the block sum_n (a_n' a_n) (x) (J_n' H_n J_n) of the Gauss-Newton matrix: it is that block where
+    one of the two does not depend on the row, and else takes them for uncorrelated (K-FAC: Martens
+    and Grosse 2015; of the Gauss-Newton matrix Botev, Ritter and Barber 2017). A layer that is
+    applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). For all other
+    sites the block of the Gauss-Newton matrix itself.
+
+    Args:
+        density: a model and its arguments; its prior plays no part.
+        u: a point, shape (D,).
+        kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
+            place of J_n, and H_n = 1.
+        batch_size: how many rows are held at a time; by default so many that no array of a batch
+            has more than about 2^18 numbers.
+
+    Returns:
+        For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
+        along its two axes, shapes (m, m) and (k, k), whose Kronecker product is in the order of the
+        coordinates; for a weight that is multiplied from the other side, z = W a, these are B and A.
+        Of any other site of d coordinates a matrix of shape (d, d). Within a transformation of JAX
+        all are NaN where outside of it there would be an error about rows that do not add up.
+
+    Raises:
+        ValueError: ``kind`` or ``batch_size`` has no such value.
+        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer, or the
+            log likelihood is not a sum over rows.
+        NonFinite: the log likelihood is not finite at u.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {kind!r}")
+    factors, sums = _factors(density, u, kind, batch_size)
+    if not isinstance(sums.whole, jax.core.Tracer):
+        if not jnp.isfinite(sums.whole):
+            raise not_finite(density, u)
+        require_sum(sums)
+    return factors
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _factors(
+    density: ModelDensity, u: Array, kind: str, batch_size: int | None
+) -> tuple[tuple[tuple[Array, Array] | Array, ...], RowSums]:
+    """The factors, NaN where the rows do not add up, and the sums by which that is known."""
+    rows = rows_of(density)
+    program, outputs = _layers(rows, u)
+    size = _batch_size(rows, program.layers, outputs) if batch_size is None else batch_size
+    require_batch_size(size, rows)
+    batches = -(-rows.number // size)
+    size = -(-rows.number // batches)
+    index = jnp.arange(batches * size).reshape(batches, size)
+    per_row = jax.vmap(partial(_row, rows, u, program, kind))
+
+    def add(total: _Totals, index: Array) -> tuple[_Totals, None]:
+        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
+        batch = _contract(program.layers, per_row(index % rows.number), counted)
+        return jax.tree.map(jnp.add, total, batch), None
+
+    total, _ = jax.lax.scan(add, _zeros(density, program.layers, u.dtype), index)
+    whole = density.terms(u).log_likelihood
+    sums = RowSums(jnp.asarray(rows.number), whole, -total.loss, total.size)
+    loud = require_sum(sums)
+    finished = iter(total.layers)
+    blocks = iter(total.blocks)
+    at = {layer.site: layer for layer in program.layers}
+    factors: list[tuple[Array, Array] | Array] = []
+    for i in range(len(density.sites)):
+        if i in at:
+            of_inputs, of_outputs = (loud * (x + x.T) / 2 for x in next(finished))
+            of_inputs /= rows.number * at[i].positions
+            pair = (of_inputs, of_outputs)
+            factors.append(pair[::-1] if at[i].axis else pair)
+        else:
+            block = next(blocks)
+            factors.append(loud * (block + block.T) / 2)
+    return tuple(factors), sums
+
+
+class _Totals(NamedTuple):
+    """Sums over rows: of the losses and their sizes, of A and B of each layer, of other blocks."""
+
+    loss: Array
+    size: Array
+    layers: tuple[tuple[Array, Array], ...]
+    blocks: tuple[Array, ...]
+
+
+class _Row(NamedTuple):
+    """Of one row: its loss, inputs (T, m) and J (C, T, k) of layers, J (C, d) of sites, H (C, C)."""
+
+    loss: Array
+    inputs: list[Array]
+    of_layers: list[Array]
+    of_sites: list[Array]
+    hessian: Array
+
+
+def _layers(rows: Rows, u: Array) -> tuple[LayeredProgram, int]:
+    """The layers of the program of the outputs of a row, and how many outputs it has."""
+
+    def outputs(u: Array, index: Array) -> Array:
+        return split_likelihood(rows.take(index[None]), u)[0](u)
+
+    program = jax.make_jaxpr(outputs)(u, jnp.zeros((), int))
+    (output,) = program.out_avals
+    return find_layers(program, rows.density.sites), output.size
+
+
+def _row(rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array) -> _Row:
+    """The derivatives of one row, backwards from its outputs to its layers and other sites."""
+    parts = [jnp.ravel(x) for x in rows.density.unravel(u).values()]
+    weights = {layer.site for layer in program.layers}
+    others = [i for i in range(len(parts)) if i not in weights]
+    _, loss = split_likelihood(rows.take(index[None]), u)
+
+    def outputs(moving: tuple[list[Array], list[Array]]) -> tuple[Array, list[Array]]:
+        perturbations, sites = moving
+        moved = dict(zip(others, sites, strict=True))
+        at = [moved.get(i, part) for i, part in enumerate(parts)]
+        return program.run(at, index, perturbations=perturbations)
+
+    still = [jnp.zeros((layer.positions, layer.outputs), u.dtype) for layer in program.layers]
+    eta, pullback, inputs = jax.vjp(outputs, (still, [parts[i] for i in others]), has_aux=True)
+    if kind == "gauss_newton":
+        rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
+    else:
+        # Beside eta, since at a logit of exactly 0 NumPyro's Bernoulli has a wrong slope.
+        beside = eta + jnp.finfo(eta.dtype).eps ** 0.75
+        rays, hessian = jax.grad(loss)(beside)[None], jnp.ones((1, 1), eta.dtype)
+    ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
+    return _Row(loss(eta), inputs, of_layers, of_sites, hessian)
+
+
+def _contract(layers: Sequence[Layer], row: _Row, counted: Array) -> _Totals:
+    """The sums over a batch of rows, of those that are counted."""
+    hessian = row.hessian * counted[:, None, None]
+    factors = []
+    for inputs, jacobian in zip(row.inputs, row.of_layers, strict=True):
+        weighted = inputs * counted[:, None, None]
+        of_inputs = jnp.tensordot(weighted, inputs, ((0, 1), (0, 1)))
+        factors.append((of_inputs, _squared(jacobian, hessian)))
+    blocks = tuple(_squared(jacobian[:, :, None], hessian) for jacobian in row.of_sites)
+    return _Totals(counted @ row.loss, counted @ jnp.abs(row.loss), tuple(factors), blocks)
+
+
+def _squared(jacobian: Float[Array, "B C T k"], hessian: Float[Array, "B C C"]) -> Array:
+    """The sum of J' H J over rows and positions, shape (k, k)."""
+    product = jnp.einsum("bcd,bdtk->bctk", hessian, jacobian)
+    return jnp.tensordot(product, jacobian, ((0, 1, 2), (0, 1, 2)))
+
+
+def _zeros(density: ModelDensity, layers: Sequence[Layer], dtype: Any) -> _Totals:
+    def square(d: int) -> Array:
+        return jnp.zeros((d, d), dtype)
+
+    weights = {layer.site for layer in layers}
+    return _Totals(
+        jnp.zeros((), dtype),
+        jnp.zeros((), dtype),
+        tuple((square(layer.inputs), square(layer.outputs)) for layer in layers),
+        tuple(square(site.size) for i, site in enumerate(density.sites) if i not in weights),
+    )
+
+
+def _batch_size(rows: Rows, layers: Sequence[Layer], outputs: int) -> int:
+    weights = {layer.site for layer in layers}
+    sites = [s.size for i, s in enumerate(rows.density.sites) if i not in weights]
+    widths = [max(x.inputs, outputs * x.outputs) * x.positions for x in layers]
+    largest = max([*widths, *(outputs * size for size in sites), 1])
+    return min(max(_NUMBERS // largest, 1), rows.number)

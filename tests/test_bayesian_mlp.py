@@ -1,0 +1,119 @@
+"""The network of the book: its log density by hand, what it refuses, and networks of Equinox."""
+
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import log_expit, log_softmax
+
+import laplacebook as lb
+from laplacebook import models
+from laplacebook.density import ModelDensity
+from laplacebook.models import bayesian_mlp
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(5, 2))
+real, pairs = RNG.normal(size=5), RNG.normal(size=(5, 2))
+binary, classes = np.array([0, 1, 1, 0, 1]), np.array([0, 2, 1, 1, 0])
+
+#: targets, options, and the log likelihood of the outputs, shape (5, outputs)
+LIKELIHOODS = {
+    "normal": (
+        real,
+        {"noise_precision": 4.0},
+        lambda f: stats.norm.logpdf(real, f[:, 0], 0.5),
+    ),
+    "normals": (
+        pairs,
+        {"outputs": 2, "noise_precision": [4.0, 0.25]},
+        lambda f: stats.norm.logpdf(pairs, f, [0.5, 2.0]),
+    ),
+    "bernoulli": (
+        binary,
+        {"likelihood": "bernoulli"},
+        lambda f: log_expit(np.where(binary, 1, -1) * f[:, 0]),
+    ),
+    "categorical": (
+        classes,
+        {"likelihood": "categorical", "outputs": 3},
+        lambda f: log_softmax(f, axis=1)[np.arange(5), classes],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_the_log_joint_is_that_of_scipy(name):
+    targets, options, log_likelihood = LIKELIHOODS[name]
+    options = options | {"widths": (3,), "prior_mean": [0.1, -0.2], "prior_precision": [4.0, 0.5]}
+    density = ModelDensity(bayesian_mlp, (X, targets), options)
+    u = jnp.asarray(RNG.normal(size=density.dimension))
+    w1, b1, w2, b2 = (np.asarray(x) for x in density.unravel(u).values())
+    assert [site.name for site in density.sites] == ["w1", "b1", "w2", "b2"]
+    terms = jax.jit(density.terms)(u)
+    prior = stats.norm.logpdf(np.r_[w1.ravel(), b1], 0.1, 0.5).sum()
+    prior += stats.norm.logpdf(np.r_[w2.ravel(), b2], -0.2, 0.5**-0.5).sum()
+    assert terms.log_prior == pytest.approx(prior, rel=1e-6)
+    expected = log_likelihood(np.tanh(X @ w1 + b1) @ w2 + b2).sum()
+    assert terms.log_likelihood == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_widths_it_is_linear_and_its_evidence_can_be_differentiated():
+    """Bishop 3.86: the exact evidence of linear regression."""
+
+    def log_evidence(precision):
+        options = {"widths": (), "prior_precision": precision, "noise_precision": 4.0}
+        return lb.laplace(bayesian_mlp, X, real, **options).log_evidence
+
+    design = np.column_stack([X, np.ones(5)])
+
+    def exact(precision):
+        covariance = np.eye(5) / 4 + design @ design.T / precision
+        return stats.multivariate_normal.logpdf(real, np.zeros(5), covariance)
+
+    value, slope = jax.value_and_grad(log_evidence)(2.0)
+    assert value == pytest.approx(exact(2.0), rel=1e-5)
+    assert slope == pytest.approx((exact(2.001) - exact(1.999)) / 0.002, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "words"),
+    [
+        ((X[:, 0], real), {}, r"not \(5,\); a single feature is a column, features\[:, None\]"),
+        ((X, real), {"likelihood": "gauss"}, "normal, bernoulli, categorical, not 'gauss'"),
+        ((X, real), {"widths": (0,)}, "1 or more"),
+        ((X, real[:, None]), {}, r"targets must have shape \(5,\), not \(5, 1\)"),
+        ((X, real), {"outputs": 2}, r"targets must have shape \(5, 2\), not \(5,\)"),
+        ((X, binary), {"likelihood": "bernoulli", "outputs": 2}, "outputs must be 1"),
+        ((X, 2 * binary), {"likelihood": "bernoulli"}, r"classes 0, ..., 1, not \[2\]"),
+        ((X, classes), {"likelihood": "categorical"}, "number of classes"),
+        ((X, classes - 1), {"likelihood": "categorical", "outputs": 3}, r"not \[-1\]"),
+        ((X, real), {"likelihood": "categorical", "outputs": 3}, "classes as integers"),
+        ((X, real), {"prior_precision": [1.0, 2.0]}, "one for each layer, of shape \\(3,\\)"),
+        ((X, real), {"noise_precision": [1.0, 2.0]}, "one for each output"),
+    ],
+)
+def test_what_does_not_fit_is_refused(args, options, words):
+    with pytest.raises(ValueError, match=words):
+        bayesian_mlp(*args, **options)
+
+
+def test_a_network_of_equinox_is_a_model():
+    """The example in the docstring of the module."""
+    pytest.importorskip("equinox")
+    numpyro_module = pytest.importorskip("numpyro.contrib.module")
+    if not hasattr(numpyro_module, "random_eqx_module"):
+        pytest.skip("this NumPyro has no support for Equinox")
+    example = models.__doc__.split("::\n")[1].split("\nThe support")[0]
+    scope = {}
+    exec(textwrap.dedent(example), scope)
+    density = ModelDensity(scope["network"], (X[:, :1], real))
+    first = "net/layers[0]."
+    assert [site.name for site in density.sites][:2] == [first + "weight", first + "bias"]
+    u = jnp.asarray(RNG.normal(size=density.dimension))
+    w1, b1, w2, b2 = (np.asarray(x) for x in density.unravel(u).values())
+    f = (np.tanh(X[:, :1] @ w1.T + b1) @ w2.T + b2)[:, 0]
+    expected = stats.norm.logpdf(real, f, 0.1).sum()
+    assert jax.jit(density.terms)(u).log_likelihood == pytest.approx(expected, rel=1e-5)
