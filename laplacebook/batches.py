@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 __all__ = ["at_many"]
 
-_NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
+NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
 _CALLS = 32  # of the compiled program, about: between them the progress bar moves
 PATIENCE = 2  # seconds before there is a progress bar
@@ -75,7 +75,7 @@ def _one(function: Callable, operands: tuple, point: Array) -> Array:
 
 def _batch_size(function: Callable, operands: tuple, points: Array) -> int:
     program = jax.make_jaxpr(partial(_one, function))(operands, points[0])
-    fitting = _NUMBERS // max(_sizes(program.jaxpr), default=1)
+    fitting = NUMBERS // max(_sizes(program.jaxpr), default=1)
     return min(_power_of_two(fitting // 2 + 1), max(_power_of_two(len(points)), _SMALLEST))
 
 

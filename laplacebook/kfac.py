@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.batches import NUMBERS
 from laplacebook.blame import not_finite
 from laplacebook.density import ModelDensity
 from laplacebook.layers import Layer, LayeredProgram, find_layers
@@ -17,7 +18,6 @@ from laplacebook.rows import Rows, RowSums, require_batch_size, require_sum, row
 __all__ = ["kronecker_factors"]
 
 _KINDS = ("gauss_newton", "empirical_fisher")
-_NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 
 
 def kronecker_factors(
@@ -43,7 +43,8 @@ def kronecker_factors(
         kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
             place of J_n, and H_n = 1.
         batch_size: how many rows are held at a time; by default so many that no array of a batch
-            has more than about 2^18 numbers.
+            has more than about 2^18 numbers. Memory does not grow with N but for the log likelihood
+            of all data, against which the sum over the rows is checked.
 
     Returns:
         For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
@@ -198,4 +199,4 @@ def _batch_size(rows: Rows, layers: Sequence[Layer], outputs: int) -> int:
     sites = [s.size for i, s in enumerate(rows.density.sites) if i not in weights]
     widths = [max(x.inputs, outputs * x.outputs) * x.positions for x in layers]
     largest = max([*widths, *(outputs * size for size in sites), 1])
-    return min(max(_NUMBERS // largest, 1), rows.number)
+    return min(max(NUMBERS // largest, 1), rows.number)

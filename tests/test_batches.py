@@ -56,10 +56,10 @@ def test_memory_does_not_grow_with_the_number_of_points(function, rows):
     row = jnp.linspace(0, 1, rows)
     size = batches._batch_size(function, (row,), jnp.zeros(10**6))
     largest = rows if function is wide else rows**2
-    assert size * largest <= 2 * batches._NUMBERS
+    assert size * largest <= 2 * batches.NUMBERS
     points = jnp.zeros((4, size))
     program = batches._evaluate.lower(function, (row,), points).compile()
-    assert program.memory_analysis().temp_size_in_bytes < 40 * batches._NUMBERS * row.dtype.itemsize
+    assert program.memory_analysis().temp_size_in_bytes < 40 * batches.NUMBERS * row.dtype.itemsize
 
 
 def test_one_program_serves_numbers_of_points_of_a_size():
