@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +12,17 @@ from jaxtyping import Array, Key
 from laplacebook.consistency import follows_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain, twice_differentiable
-from laplacebook.mode import Certificate, find_mode
-from laplacebook.precision import DensePrecision
+from laplacebook.last_layer import last_layer_of
+from laplacebook.locate import locate
+from laplacebook.memory import require_memory
+from laplacebook.mode import MANY, Certificate
+from laplacebook.precision import Precision
 from laplacebook.result import LaplaceApproximation
+from laplacebook.settings import EXACT, Settings
 from laplacebook.several import by_height, distinct, more_starts
+from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
+from laplacebook.structured import low_rank_at
 
 __all__ = ["approximate", "laplace", "search", "search_again"]
 
@@ -31,7 +38,7 @@ class Fit(NamedTuple):
 
     mode: dict[str, Array]
     mode_vector: Array
-    precision: DensePrecision
+    precision: Precision
     log_likelihood: Array
     log_prior: Array
     certificate: Certificate
@@ -43,6 +50,11 @@ def laplace(
     model: Callable,
     *args: Any,
     space: str = "unconstrained",
+    curvature: str = "hessian",
+    structure: str = "dense",
+    rank: int | None = None,
+    batch_size: int | None = None,
+    tolerance: float | None = None,
     start: Mapping[str, Any] | None = None,
     starts: int = 1,
     key: Key[Array, ""] | None = None,
@@ -61,6 +73,20 @@ def laplace(
         args: its positional arguments.
         space: ``"unconstrained"``: Gaussian in the coordinates that NumPyro and Stan sample in;
             ``"constrained"``: Gaussian in the parameters as the model writes them.
+        curvature: of the likelihood, to which the Hessian of the prior is added: ``"hessian"``;
+            ``"gauss_newton"``, which is positive semi-definite for most likelihoods wherever it is
+            taken, as that of a network need not be; or ``"empirical_fisher"``.
+        structure: what is kept of it: all (``"dense"``); its ``"diagonal"``; a ``"block"`` for each
+            latent site; for the weights of dense layers two factors (``"kronecker"``); the largest
+            eigenvalues (``"low_rank"``, with ``rank=``); or the ``"last_layer"`` alone, the sites
+            at the end in which the outputs are linear, with the others fixed at the mode. ``"kronecker"`` and
+            ``"low_rank"`` are not of the Hessian.
+        rank: how many eigenvalues, for ``"low_rank"``.
+        batch_size: how many rows of data at a time go into Gauss-Newton or Fisher curvature; by
+            default so many that memory does not grow with the data.
+        tolerance: the Newton decrement, a distance in posterior standard deviations, that passes
+            for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
+            and 0.001 in single precision.
         start: values of all latent sites from which the search for the mode begins; by default the
             prior means.
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
@@ -94,7 +120,16 @@ def laplace(
     >>> print(f"{jnp.exp(-approx.log_evidence):.1f}")  # the exact value is 110
     113.3
     """
-    return approximate(ModelDensity(model, args, kwargs, space), start, starts, key, throw)
+    settings = Settings(curvature, structure, rank, batch_size, tolerance)
+    density = ModelDensity(model, args, kwargs, space)
+    if structure in ("last_layer", "low_rank"):
+        metric = "dense" if density.dimension <= MANY else "diagonal"
+        first = Settings("gauss_newton", metric, batch_size=batch_size, tolerance=tolerance)
+        mode = approximate(density, start, starts, key, throw, first)
+        if not isinstance(mode.mode_vector, jax.core.Tracer) and not mode.certificate.converged:
+            return mode
+        return (_last_layer if structure == "last_layer" else _low_rank)(mode, settings, throw)
+    return approximate(density, start, starts, key, throw, settings)
 
 
 def approximate(
@@ -103,6 +138,7 @@ def approximate(
     starts: int = 1,
     key: Key[Array, ""] | None = None,
     throw: bool = True,
+    settings: Settings = EXACT,
 ) -> LaplaceApproximation:
     """The Laplace approximation of a density.
 
@@ -112,15 +148,16 @@ def approximate(
         starts: how many searches.
         key: a JAX random key, for ``starts``.
         throw: raise if there is no mode.
+        settings: the curvature, and what is kept of it.
 
     Returns:
         A :class:`LaplaceApproximation`; raises as :func:`laplace` does.
     """
     if starts < 1:
         raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
-    fit = search(density, None if start is None else density.start(start))
+    fit = search(density, None if start is None else density.start(start), settings)
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fit))
-    best = _result(density, fit)
+    best = _result(density, fit, settings)
     if starts > 1:
         if key is None or traced:
             raise ValueError(
@@ -129,8 +166,25 @@ def approximate(
             )
         best = _best_of_several(best, key, starts)
     if throw and not traced and not best.certificate.converged:
-        raise explain(density, fit.last, fit.certificate, bool(fit.stationary))
+        failed = (density, fit.last, fit.certificate, bool(fit.stationary))
+        exact = settings.curvature == "hessian"
+        raise explain(*failed) if exact else explain_shortfall(*failed, settings)
     return best
+
+
+def _last_layer(
+    whole: LaplaceApproximation, settings: Settings, throw: bool
+) -> LaplaceApproximation:
+    density = last_layer_of(whole.density, whole.mode_vector)
+    start = {site.name: whole.mode[site.name] for site in density.sites}
+    exact = settings.curvature == "hessian"
+    reduced = EXACT if exact else replace(settings, structure="dense")
+    return approximate(density, start, throw=throw, settings=reduced)
+
+
+def _low_rank(whole: LaplaceApproximation, settings: Settings, _: bool) -> LaplaceApproximation:
+    precision = low_rank_at(whole.density, whole.mode_vector, settings.rank or 0)
+    return replace(whole, precision=precision, settings=settings)
 
 
 def _best_of_several(first: LaplaceApproximation, key: Array, starts: int) -> LaplaceApproximation:
@@ -153,13 +207,13 @@ def search_again(
     Returns:
         An approximation for each search that ended at a mode.
     """
-    density = approx.density
+    density, settings = approx.density, approx.settings
     points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
-    found = [_result(density, search(density, u)) for u in points]
+    found = [_result(density, search(density, u, settings), settings) for u in points]
     return [mode for mode in found if mode.certificate.converged]
 
 
-def _result(density: ModelDensity, fit: Fit) -> LaplaceApproximation:
+def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceApproximation:
     return LaplaceApproximation(
         fit.mode,
         fit.mode_vector,
@@ -168,19 +222,21 @@ def _result(density: ModelDensity, fit: Fit) -> LaplaceApproximation:
         fit.log_prior,
         fit.certificate,
         density,
+        settings=settings,
     )
 
 
-@jax.jit
-def search(density: ModelDensity, start: Array | None) -> Fit:
+@partial(jax.jit, static_argnames="settings")
+def search(density: ModelDensity, start: Array | None, settings: Settings = EXACT) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
+    require_memory(density.sites, settings, float)  # here, since it runs the model
     start = density.start() if start is None else start
     start = off_centre(start, density.room(start))
     with twice_differentiable():
-        found = find_mode(lambda u, density: density.loss(u), start, density)
-    precision = DensePrecision.of(found.hessian)
+        found = locate(density, start, settings)
+    precision = found.precision
     sound = found.certificate.converged & density.valid(found.point)
-    room = found.beside.room
+    room = found.terms.room
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
     if density.space == "constrained":
         deviations = jnp.sqrt(precision.diagonal_of_inverse())
@@ -188,7 +244,7 @@ def search(density: ModelDensity, start: Array | None) -> Fit:
     certificate = replace(found.certificate, converged=sound)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
     loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
-    terms = jax.tree.map(lambda x: x * loud, found.beside)
+    terms = jax.tree.map(lambda x: x * loud, found.terms)
     return Fit(
         mode=terms.values,
         mode_vector=found.point * loud,

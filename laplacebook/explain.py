@@ -17,7 +17,7 @@ from laplacebook.mode import Certificate
 from laplacebook.newton import MAX_ITERATIONS
 from laplacebook.reasons import reasons
 
-__all__ = ["explain", "twice_differentiable"]
+__all__ = ["explain", "jumps_about", "twice_differentiable"]
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
 
@@ -73,7 +73,7 @@ def explain(
     if kinks:
         return _kink(density, u, kinks)
     if stationary:
-        return _jumps_about(density, u)
+        return jumps_about(density, u)
     level = certificate.newton_decrement <= COARSEST
     return _level(density, u) if level else _not_converged(density, u, certificate)
 
@@ -182,7 +182,8 @@ def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> No
     )
 
 
-def _jumps_about(density: ModelDensity, u: Array) -> NotConverged:
+def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
+    """The error for a log joint that does not follow its own gradient about u of shape (D,)."""
     return NotConverged(
         f"The {density.function} does not follow its own gradient: within one posterior standard deviation of "
         f"{print_point(density, u)} it changes by more than its slope explains.",

@@ -101,6 +101,13 @@ class Eigenbasis(Precision):
         """diag(e)^-1/2 Q' v."""
         return self._scaled(self._rotated(self.left_vectors.T, self.right_vectors.T, v))
 
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+        left = jnp.diagonal(self.block.left, axis1=-2, axis2=-1)
+        right = jnp.diagonal(self.block.right, axis1=-2, axis2=-1)
+        products = (left[..., :, None] * right[..., None, :]).reshape(self.shape)
+        return products + jnp.expand_dims(self.block.prior_precision, -1)
+
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         right = jnp.swapaxes(self.right_vectors**2, -1, -2)

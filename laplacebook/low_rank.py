@@ -90,6 +90,10 @@ class LowRankPrecision(Precision):
         """(I + U diag(c) U')^-1 p^-1/2 v."""
         return self._shrunk(self._untold.half_solve(v))
 
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+        return self.diagonal + jnp.sum(self.values[..., None, :] * self.vectors**2, axis=-1)
+
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         told = (self.gains / (1 + self.gains))[..., None, :]

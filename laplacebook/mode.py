@@ -16,7 +16,7 @@ from laplacebook.metric import FEW
 from laplacebook.newton import newton
 from laplacebook.precision import Leaf
 
-__all__ = ["Certificate", "Mode", "find_mode"]
+__all__ = ["MANY", "Certificate", "Mode", "find_mode", "loud_tangents", "no_tangent"]
 
 MANY = (
     3000  # coordinates: beyond them the search descends without a Hessian, and takes one at the end
@@ -135,8 +135,7 @@ def _find_mode_jvp(
     start, constants, low = primals
     point, beside, hessian, certified = _find_mode(f, rough, start, constants, low)
 
-    loud = jnp.where(certified[0], 1, jnp.nan)
-    real = jax.tree.map(lambda t: t if t.dtype == jax.dtypes.float0 else t * loud, tangents[1])
+    real = loud_tangents(tangents[1], certified[0])
 
     def derivative(g: Callable, d_point: Array) -> Any:
         return jax.jvp(g, (point, constants), (d_point, real))[1]
@@ -149,11 +148,18 @@ def _find_mode_jvp(
     d_point = -jax.scipy.linalg.cho_solve(factor, d_gradient)
     d_beside = derivative(lambda x, c: f(x, *c)[1], d_point)
     d_hessian = derivative(jax.hessian(value), d_point)
-    d_certified = tuple(_no_tangent(x) for x in certified)
+    d_certified = tuple(no_tangent(x) for x in certified)
     return (point, beside, hessian, certified), (d_point, d_beside, d_hessian, d_certified)
 
 
-def _no_tangent(x: Array) -> Any:
+def loud_tangents(tangents: Any, converged: Array) -> Any:
+    """The tangents of what a search depends on, NaN where it found no mode."""
+    loud = jnp.where(converged, 1, jnp.nan)
+    return jax.tree.map(lambda t: t if t.dtype == jax.dtypes.float0 else t * loud, tangents)
+
+
+def no_tangent(x: Array) -> Any:
+    """The tangent of a number that counts as constant."""
     if jnp.issubdtype(x.dtype, jnp.inexact):
         return jnp.zeros_like(x)
     return np.zeros(x.shape, jax.dtypes.float0)

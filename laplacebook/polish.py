@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from laplacebook.metric import COARSEST
 from laplacebook.precision import Leaf
 
-__all__ = ["Polished", "polish"]
+__all__ = ["Polished", "enough", "polish"]
 
 ROUNDS = 100  # of L-BFGS, each in the metric of the point where it begins
 STEPS = 100  # of L-BFGS in a round
@@ -82,9 +82,7 @@ def polish(
     Returns:
         What was found. Nothing is raised.
     """
-    exact = start.dtype == jnp.float64
-    smallest = float(jnp.finfo(start.dtype).eps) ** 0.5 if exact else COARSEST
-    enough = jnp.asarray(smallest if tolerance is None else tolerance, start.dtype)
+    near_enough = enough(tolerance, start.dtype)
 
     def look(x: Array) -> tuple[Array, Any, Array, Any, Array]:
         (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
@@ -98,7 +96,7 @@ def polish(
         return going & ~state.settled
 
     def advance(state: _State) -> _State:
-        near = state.decrement <= enough
+        near = state.decrement <= near_enough
         way, lowest = lax.cond(
             near, partial(_lowest, f), lambda state: (state.x, state.f * 0 + 1), state
         )
@@ -112,7 +110,7 @@ def polish(
         x, steps = lax.cond(
             near,
             lambda: (_downhill(state, way), jnp.ones((), int)),
-            lambda: _descend(f, state, enough),
+            lambda: _descend(f, state, near_enough),
         )
         value, beside, gradient, precision, decrement = look(x)
         nearer = near | (decrement < state.best / 2)
@@ -148,6 +146,13 @@ def polish(
     )
     end = lax.while_loop(go_on, advance, first)
     return Polished(end.x, end.beside, end.precision, end.settled, end.decrement, end.iterations)
+
+
+def enough(tolerance: float | None, dtype: Any) -> float:
+    """The Newton decrement that passes for a mode."""
+    if tolerance is not None:
+        return tolerance
+    return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
 
 
 def _lowest(f: Callable, state: _State) -> tuple[Array, Array]:
@@ -188,7 +193,7 @@ class _Descent(NamedTuple):
     steps: Array
 
 
-def _descend(f: Callable, state: _State, enough: Array) -> tuple[Array, Array]:
+def _descend(f: Callable, state: _State, near_enough: float) -> tuple[Array, Array]:
     """One round: the point, and how many steps led there."""
     import optax  # here, because few models need it and every import would pay for it
 
@@ -215,7 +220,9 @@ def _descend(f: Callable, state: _State, enough: Array) -> tuple[Array, Array]:
 
     def far(descent: _Descent) -> Array:
         slope = jnp.linalg.norm(descent.gradient)
-        return (descent.steps < STEPS) & (slope > enough / 4) & jnp.all(jnp.isfinite(descent.z))
+        return (
+            (descent.steps < STEPS) & (slope > near_enough / 4) & jnp.all(jnp.isfinite(descent.z))
+        )
 
     zero = jnp.zeros_like(state.x)
     first = _Descent(zero, solver.init(zero), jnp.full_like(zero, jnp.inf), jnp.zeros((), int))

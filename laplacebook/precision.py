@@ -52,6 +52,10 @@ class Precision(ABC):
         """R^-1 v, with the same root: its squared length is v' A^-1 v."""
 
     @abstractmethod
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+
+    @abstractmethod
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
 
@@ -158,6 +162,10 @@ class DensePrecision(Precision):
         """L^-1 v."""
         return self._substituted(v, "N")
 
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+        return jnp.diagonal(self.entries, axis1=-2, axis2=-1)
+
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         return _one_by_one(lambda a: jnp.sum(a.half_solve(a._identity()) ** 2, axis=0), self)
@@ -198,6 +206,10 @@ class DiagonalPrecision(Precision):
     def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
         """A^-1/2 v."""
         return self.whitened(v)
+
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A, which is all of it."""
+        return self.diagonal
 
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
@@ -245,6 +257,10 @@ class BlockPrecision(Precision):
     def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
         """R^-1 v."""
         return self._each(lambda block, part: block.half_solve(part), v) * self._loud()
+
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+        return jnp.concatenate([block.diagonal_of_matrix() for block in self.blocks], axis=-1)
 
     def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""

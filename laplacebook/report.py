@@ -8,10 +8,11 @@ from jaxtyping import Array
 
 from laplacebook.density import ModelDensity
 from laplacebook.program import name_of
+from laplacebook.settings import EXACT, Settings
 from laplacebook.sites import Site
 from laplacebook.table import Table
 
-__all__ = ["improper_evidence", "modes_found", "summary_table"]
+__all__ = ["improper_evidence", "made_of", "modes_found", "summary_table"]
 
 
 def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Array]]) -> Table:
@@ -49,6 +50,18 @@ def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:
         return []
     listed = ", ".join(f"{value:.4f}" for value in others)
     return [f"{1 + len(others)} modes found, log evidence {log_evidence:.4f} (this one), {listed}"]
+
+
+def made_of(settings: Settings) -> list[str]:
+    """Lines that name a curvature that is not the Hessian, what was kept of it, and the tolerance."""
+    lines = []
+    if (settings.curvature, settings.structure) != (EXACT.curvature, EXACT.structure):
+        structure = settings.structure.replace("_", " ")
+        rank = f" {settings.rank}" if settings.rank else ""
+        lines.append(f"{settings.curvature.replace('_', ' ')} curvature, {structure}{rank}")
+    if settings.tolerance is not None:
+        lines.append(f"a Newton decrement of {settings.tolerance:g} was accepted for a mode")
+    return lines
 
 
 def _element_names(site: Site) -> list[str]:

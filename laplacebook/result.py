@@ -21,7 +21,8 @@ from laplacebook.marginals import marginals, values_at
 from laplacebook.mode import Certificate
 from laplacebook.observations import observed_sites
 from laplacebook.precision import Leaf, Precision
-from laplacebook.report import improper_evidence, modes_found, summary_table
+from laplacebook.report import improper_evidence, made_of, modes_found, summary_table
+from laplacebook.settings import EXACT, Settings
 from laplacebook.table import Table
 
 __all__ = ["LaplaceApproximation"]
@@ -41,7 +42,7 @@ _ROWS = 10  # of a printed approximation
         "density",
         "other_modes",
     ],
-    meta_fields=[],
+    meta_fields=["settings"],
 )
 @dataclass(frozen=True, repr=False)
 class LaplaceApproximation:
@@ -62,6 +63,7 @@ class LaplaceApproximation:
         density: the log joint that was approximated.
         other_modes: the approximations at the other modes that several starts found, by falling
             log joint; each stands for the posterior near its own mode.
+        settings: the curvature, what was kept of it, and the tolerance.
     """
 
     mode: dict[str, Leaf]
@@ -72,6 +74,7 @@ class LaplaceApproximation:
     certificate: Certificate
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
+    settings: Settings = EXACT
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -257,7 +260,8 @@ class LaplaceApproximation:
         )
         constant = improper_evidence(self.density)
         modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
-        lines = (evidence, *constant, *modes, str(self.certificate))
+        settings = made_of(self.settings)
+        lines = (evidence, *constant, *modes, *settings, str(self.certificate))
         return replace(table, footer=table.footer + lines)
 
     def _marginals(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from laplacebook.checks import require_number
 
-__all__ = ["Settings"]
+__all__ = ["EXACT", "Settings"]
 
 CURVATURES = ("hessian", "gauss_newton", "empirical_fisher")
 STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer")
@@ -52,8 +52,19 @@ class Settings:
             raise ValueError(
                 f'structure="low_rank" and rank= go together, not {self.structure!r} and {self.rank}.'
             )
+        inexact = self.batch_size is not None or self.tolerance is not None
+        if inexact and self.curvature == "hessian" and self.structure != "last_layer":
+            raise ValueError(
+                'batch_size and tolerance are of curvature="gauss_newton" or "empirical_fisher": the '
+                "Hessian takes all rows at once, and its mode is certified to rounding."
+            )
+        if self.curvature == "empirical_fisher" and self.structure == "low_rank":
+            raise ValueError('structure="low_rank" is of curvature="gauss_newton".')
         for name in ("rank", "batch_size"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name))
         if self.tolerance is not None and not self.tolerance > 0:
             raise ValueError(f"tolerance must be above 0, not {self.tolerance}.")
+
+
+EXACT = Settings()

@@ -94,6 +94,7 @@ def all_of(precision, v, vectors, jacobian, identity):  # no constant: XLA takes
         "solve": precision.solve(v),
         "solve_many": precision.solve(vectors),
         "inverse": precision.inverse(),
+        "diagonal_of_matrix": precision.diagonal_of_matrix(),
         "diagonal_of_inverse": precision.diagonal_of_inverse(),
         "variances": precision.variances(jacobian),
         "each_variance": jax.vmap(lambda row: precision.variances(row[None]))(jacobian),
@@ -121,6 +122,7 @@ def test_against_numpy(name, dtype):
         "solve": inverse @ V,
         "solve_many": np.einsum("ij,jkl->ikl", inverse, MANY),
         "inverse": inverse,
+        "diagonal_of_matrix": np.diag(matrix),
         "diagonal_of_inverse": np.diag(inverse),
         "variances": variances,
         "each_variance": np.diag(variances)[:, None, None],
@@ -176,6 +178,8 @@ def test_not_positive_definite_is_nan_in_everything(name, place, value):
     found = all_of(of(*map(jnp.asarray, parts)), *OPERANDS)
     np.testing.assert_allclose(found.pop("matrix"), matrix(*parts), atol=1e-12)
     np.testing.assert_allclose(found.pop("matvec"), matrix(*parts) @ V, atol=1e-12)
+    diagonal = np.diag(matrix(*parts))
+    np.testing.assert_allclose(found.pop("diagonal_of_matrix"), diagonal, atol=1e-12)
     assert [n for n, x in found.items() if not np.isnan(x).all()] == []
 
 

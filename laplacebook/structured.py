@@ -1,0 +1,146 @@
+"""The precision of an approximation: the curvature that was asked for, and as much of it as was."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook import gauss_newton
+from laplacebook.curvature import prior_curvature, prior_hessian
+from laplacebook.density import ModelDensity
+from laplacebook.eigenpairs import top_eigenpairs
+from laplacebook.errors import UnsupportedModel
+from laplacebook.kfac import kronecker_factors
+from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
+from laplacebook.low_rank import LowRankPrecision
+from laplacebook.precision import (
+    BlockPrecision,
+    DensePrecision,
+    DiagonalPrecision,
+    Precision,
+    loud,
+)
+from laplacebook.rows import rows_of
+from laplacebook.settings import Settings
+
+__all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
+
+EQUAL = (
+    1e-6  # relative, of the prior precisions of one weight: what rounding may make of one number
+)
+
+
+def kept(hessian: Float[Array, "D D"], sizes: Sequence[int], structure: str) -> Precision:
+    """What a structure keeps of a Hessian.
+
+    Args:
+        hessian: of the negative log joint.
+        sizes: the number of coordinates of each latent site.
+        structure: ``"dense"``, ``"diagonal"`` or ``"block"``.
+    """
+    if structure == "diagonal":
+        return DiagonalPrecision(jnp.diagonal(hessian))
+    if structure == "block":
+        return BlockPrecision.of(_blocks(hessian, sizes))
+    return DensePrecision.of(hessian)
+
+
+def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Settings) -> Precision:
+    """The precision at u by Gauss-Newton or empirical Fisher curvature of the likelihood.
+
+    The Hessian of the negative log prior is added to it, whole where the structure is dense or in
+    blocks, its diagonal elsewhere. What a structure cannot hold makes it NaN: a prior of which that
+    Hessian is not diagonal, or for a Kronecker block not one number.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        settings: of the fit; its curvature is not ``"hessian"``.
+
+    Raises:
+        UnsupportedModel: the model has no such curvature, or no such structure.
+    """
+    kind, batch = settings.curvature, settings.batch_size
+    prior, separate = prior_curvature(density, u)
+    if settings.structure == "dense":
+        whole = jax.lax.cond(separate, lambda: jnp.diag(prior), lambda: prior_hessian(density, u))
+        return DensePrecision.of(_dense(density, u, kind, batch) + whole)
+    prior *= loud(separate, prior.dtype)
+    parts = _split(prior, [site.size for site in density.sites])
+    if settings.structure == "diagonal":
+        return DiagonalPrecision(gauss_newton.diagonal(density, u, kind, batch) + prior)
+    if settings.structure == "block":
+        blocks = gauss_newton.blocks(density, u, kind, batch)
+        return BlockPrecision.of(tuple(b + jnp.diag(p) for b, p in zip(blocks, parts, strict=True)))
+    if settings.structure == "kronecker":
+        factors = kronecker_factors(density, u, kind, batch)
+        return KroneckerPrecision.of(
+            tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
+        )
+    raise ValueError(f"no precision of structure {settings.structure!r} at a point")
+
+
+def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowRankPrecision:
+    """The Hessian of the prior and the largest eigenpairs of the Gauss-Newton matrix beside it.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        rank: how many.
+
+    Raises:
+        ValueError: u is not known, under a JAX transformation.
+        UnsupportedModel: the model has no Gauss-Newton curvature, or a prior that couples sites.
+        NotConverged: the eigenpairs were not found; and other errors of
+            :func:`~laplacebook.eigenpairs.top_eigenpairs`.
+    """
+    if isinstance(u, jax.core.Tracer):
+        raise ValueError('structure="low_rank" cannot be compiled (jit, vmap, grad).')
+    prior, separate = prior_curvature(density, u)
+    if not separate:
+        raise coupled("low_rank")
+    product = gauss_newton.gauss_newton_product(density, u)
+    vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
+    return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
+
+
+def coupled(structure: str) -> UnsupportedModel:
+    """The error for a prior that a structure cannot hold."""
+    return UnsupportedModel(
+        f'structure="{structure}" needs a prior under which the numbers are independent of one '
+        "another, and that of this model couples them.",
+        causes=["a hierarchical prior: the scale of the weights is itself a latent site"],
+        remedy='use structure="dense"; or fix the scale, and find it by the evidence.',
+    )
+
+
+def _dense(density: ModelDensity, u: Array, kind: str, batch_size: int | None) -> Array:
+    """Row by row, or where the rows cannot be taken apart all at once."""
+    try:
+        rows = rows_of(density)
+    except UnsupportedModel:
+        if kind != "gauss_newton" or batch_size is not None:
+            raise
+        return gauss_newton.dense_at_once(density, u)
+    return gauss_newton.dense(rows, u, kind, batch_size)
+
+
+def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBlock | Array:
+    """A block with its prior, which for a Kronecker product has to be one number."""
+    if not isinstance(factors, tuple):
+        return factors + jnp.diag(prior)
+    one = jnp.mean(prior)
+    equal = jnp.all(jnp.abs(prior - one) <= EQUAL * one)
+    return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
+
+
+def _split(vector: Array, sizes: Sequence[int]) -> list[Array]:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [vector[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _blocks(matrix: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return tuple(matrix[span, span] for span in spans)
