@@ -16,7 +16,6 @@ from laplacebook.curvature import matrix_of, prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.outputs import split_likelihood
 from laplacebook.row_sums import require_sum, row_log_likelihoods
-from laplacebook.rows import rows_of
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7, 2))
