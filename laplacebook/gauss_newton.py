@@ -169,8 +169,8 @@ def _symmetric(
     upper = sum_over_rows(rows, u, kind, batch_size, share)
     for parts, of in zip(upper, strips, strict=True):
         padded = [jnp.pad(x, ((0, 0), (a, 0))) for x, (a, _) in zip(parts, of, strict=True)]
-        matrix = jnp.triu(jnp.concatenate(padded))
-        whole.append(loud * (matrix + jnp.triu(matrix, 1).T))
+        matrix, index = loud * jnp.concatenate(padded), jnp.arange(of[-1][1])
+        whole.append(jnp.where(index[:, None] <= index, matrix, matrix.T))
     return whole
 
 

@@ -21,7 +21,6 @@ from laplacebook.precision import (
     Precision,
     loud,
 )
-from laplacebook.rows import rows_of
 from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
@@ -65,7 +64,7 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
     prior, separate = prior_curvature(density, u)
     if settings.structure == "dense":
         whole = jax.lax.cond(separate, lambda: jnp.diag(prior), lambda: prior_hessian(density, u))
-        return DensePrecision.of(_dense(density, u, kind, batch) + whole)
+        return DensePrecision.of(gauss_newton.dense(density, u, kind, batch) + whole)
     prior *= loud(separate, prior.dtype)
     parts = _split(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
@@ -113,17 +112,6 @@ def coupled(structure: str) -> UnsupportedModel:
         causes=["a hierarchical prior: the scale of the weights is itself a latent site"],
         remedy='use structure="dense"; or fix the scale, and find it by the evidence.',
     )
-
-
-def _dense(density: ModelDensity, u: Array, kind: str, batch_size: int | None) -> Array:
-    """Row by row, or where the rows cannot be taken apart all at once."""
-    try:
-        rows = rows_of(density)
-    except UnsupportedModel:
-        if kind != "gauss_newton" or batch_size is not None:
-            raise
-        return gauss_newton.dense_at_once(density, u)
-    return gauss_newton.dense(rows, u, kind, batch_size)
 
 
 def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBlock | Array:
