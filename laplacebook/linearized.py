@@ -198,6 +198,8 @@ def _rows_of_predictor(new: ModelDensity, outcome: Callable[[ModelDensity], Any]
 def _in_batches(of_batch: Callable[[Array], Any], number: int, each: int) -> Any:
     """A function of indices for each of 0, ..., number - 1, of which one needs so many numbers."""
     batches = -(-number // max(_AT_ONCE // each, 1))
+    if batches == 1:
+        return of_batch(jnp.arange(number))
     index = jnp.arange(batches * -(-number // batches)).reshape(batches, -1)
     # What is missing in the last batch is made up by rows taken again.
     found = jax.lax.map(of_batch, index % number)
