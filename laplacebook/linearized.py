@@ -127,12 +127,12 @@ def _by_rows(
     """
     observed: list[str] = []
 
-    def latent(u: Array) -> dict[str, Array]:
-        values, observed[:] = latent_values(density, u)
+    def latent(parts: dict[str, Array]) -> dict[str, Array]:
+        values, observed[:] = latent_values(density, parts)
         return values
 
     # Once, and outside of the loop: this runs the model on the data of the fit.
-    values, pull = jax.vjp(latent, mode)
+    values, pull = jax.vjp(latent, density.unravel(mode))
     rows = _rows_of_predictor(new, lambda some: outcome_given(some, values, observed, site))
     if rows is None:
         return None
@@ -144,14 +144,17 @@ def _by_rows(
 
         mean, back = jax.vjp(output, values)
         units = jnp.eye(mean.size, dtype=mean.dtype).reshape(-1, *mean.shape)
-        (jacobian,) = jax.vmap(lambda unit: pull(*back(unit)))(units)
-        return mean, jacobian
+        return mean, jax.vmap(lambda unit: density.ravel(*pull(*back(unit))))(units)
 
     def of_batch(index: Int[Array, " B"]) -> tuple[Array, Array, Array]:
         mean, jacobians = jax.vmap(one)(index)
         jacobian = jacobians.reshape(-1, mode.size)
-        half = precision.half_solve(jacobian.T).reshape(mode.size, *mean.shape)
-        squares = _squares(half, joint and mean.ndim > 1)
+        if joint and mean.ndim > 1:
+            outputs = jacobian.reshape(-1, mean.shape[-1], mode.size)
+            squares = jax.vmap(precision.variances)(outputs).reshape(*mean.shape, -1)
+        else:
+            half = precision.half_solve(jacobian.T)
+            squares = jnp.sum(half**2, axis=0).reshape(mean.shape)
         return mean, (jacobian @ step).reshape(mean.shape), squares
 
     predictor = _predictor(density, new, site)

@@ -1,5 +1,6 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,13 +61,13 @@ def outcome_at(
 
 
 def latent_values(
-    density: ModelDensity, u: Float[Array, " D"]
+    density: ModelDensity, u: Float[Array, " D"] | Mapping
 ) -> tuple[dict[str, Array], list[str]]:
     """The latent sites at u, on the scale of the model, and the names of its observed sites.
 
     Args:
         density: the model and the arguments that it was fitted to.
-        u: shape (D,).
+        u: shape (D,), or a dict of its parts by site.
     """
     trace, _ = density.trace(u)
     return {s.name: trace[s.name]["value"] for s in density.sites}, density.observed(trace)
