@@ -269,7 +269,7 @@ def _require_finite(new: ModelDensity, result: Array) -> None:
         or [
             "the outcome's distribution has no mean, as the Cauchy distribution has none",
             "the outcome depends on others that are not known (an autoregressive model)",
-            "the mean overflows",
+            "the mean, or a square of its gradient, overflows",
         ],
         remedy="leave out the rows concerned, or average over approx.sample(key, (1000,)).",
     )

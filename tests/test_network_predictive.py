@@ -90,12 +90,21 @@ def test_the_covariance_of_the_outputs_of_a_row(structure):
     np.testing.assert_allclose(found.variance - found.epistemic, 0.25, rtol=1e-12)
 
 
+def scaled(features, y=None):
+    """Not every coordinate is a parameter as the model has it."""
+    scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 2]).to_event(2))
+    numpyro.sample("y", dist.Normal(scale * jnp.tanh(features @ w), 0.5).to_event(1), obs=y)
+
+
 def test_rows_in_batches_and_columns_agree(monkeypatch):
-    density, precision = ModelDensity(NETWORK, (X, np.zeros((5, 2)))), precision_of("dense")
-    fit = (density, ModelDensity(NETWORK, (NEW,)), U, precision, None, True)
+    density, precision = (
+        ModelDensity(scaled, (X, np.zeros((5, 2)))),
+        lb.DensePrecision.of(factor(5)),
+    )
+    fit = (density, ModelDensity(scaled, (NEW,)), U[:5], precision, None, True)
     columns = linearized._by_columns(*fit)
-    monkeypatch.setattr(linearized, "_AT_ONCE", 3 * 2 * D)  # three rows, so that the last is filled
-    jax.clear_caches()
+    monkeypatch.setattr(linearized, "_AT_ONCE", 3 * 2 * 5)  # three rows, so that the last is filled
     rows, same = linearized._by_rows(*fit)
     assert same
     assert not np.any(rows.linear) and not np.any(columns.linear)
