@@ -94,8 +94,11 @@ def test_the_last_layer_is_linear_regression_on_its_features(dense):
     assert approx.log_evidence == pytest.approx(float(exact), abs=1e-6)
 
 
-def test_a_tolerance_is_in_the_summary():
+def test_a_tolerance_is_in_the_summary_and_in_a_file(tmp_path):
     approx = fit(tolerance=0.5)
+    approx.save(tmp_path / "network.npz")
+    again = lb.load(tmp_path / "network.npz", bayesian_mlp, X, T, **NETWORK)
+    assert again.settings == approx.settings
     assert 1e-6 < approx.certificate.newton_decrement <= 0.5
     assert "a Newton decrement of 0.5 was accepted" in repr(approx)
 
