@@ -1,59 +1,31 @@
 """The maximum of a log evidence over the logarithms of hyperparameters, with a certificate."""
 
 from abc import ABC, abstractmethod
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 from jaxtyping import Array, Float
+from scipy.optimize import OptimizeResult, minimize
 from tqdm import tqdm
 
 from laplacebook.batches import PATIENCE
-from laplacebook.precision import Leaf
 
 __all__ = ["FAR", "Objective", "Peak", "ascend"]
 
 FAR = 20  # of a logarithm from its start: a factor of 5e8
 AWAY = 0.01  # of the logarithms: a Newton step that is longer does not count as small
-_CHUNK = 5  # steps: between them the progress bar moves
 
 
 class Objective(ABC):
     """The log evidence as a differentiable function of logarithms; a pytree."""
 
     @abstractmethod
-    def __call__(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log evidence at x, where a search for the mode, if there is one, begins at u."""
-
-    def follow(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, " D"]:
-        """The mode at x, from the last one; here it stays."""
-        return u
-
-
-class _Ascent(NamedTuple):
-    """Where L-BFGS stands.
-
-    Attributes:
-        x: the logarithms, shape (H,).
-        u: the mode, shape (D,).
-        value: the log evidence.
-        gradient: of it with respect to x, shape (H,).
-        history: the log evidence at the start and after each step, shape (steps + 1,), NaN beyond.
-        steps: how many were taken.
-        moved: whether the last one led anywhere.
-        memory: of L-BFGS.
-    """
-
-    x: Leaf
-    u: Leaf
-    value: Leaf
-    gradient: Leaf
-    history: Leaf
-    steps: Leaf
-    moved: Leaf
-    memory: Any
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence at x, and the mode there; a search for it, if there is one, begins at u."""
 
 
 class Peak(NamedTuple):
@@ -66,17 +38,17 @@ class Peak(NamedTuple):
         hessian: by central differences of the gradient, shape (H, H).
         history: the log evidence at the start and after each step.
         level: whether no derivative exceeds 1e-6 (0.01 in single precision).
-        distance: the largest element of the Newton step that is left.
+        distance: the largest element of the Newton step that is left; infinite if not concave.
         converged: level, the Hessian negative definite, and the distance below 0.01.
     """
 
     x: Array
-    value: Array
-    gradient: Array
-    hessian: Array
-    history: Array
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    history: np.ndarray
     level: bool
-    distance: Array
+    distance: float
     converged: bool
 
 
@@ -87,7 +59,7 @@ def ascend(
     steps: int,
     progress_bar: bool | None,
 ) -> Peak:
-    """Climb by L-BFGS (Liu and Nocedal 1989) with the line search of optax.
+    """Climb by L-BFGS (Liu and Nocedal 1989) as SciPy has it, which compiles the objective once.
 
     Args:
         objective: the log evidence.
@@ -99,96 +71,60 @@ def ascend(
     Returns:
         Where it ended. Nothing is raised.
     """
-    state = _begin(objective, start, u, steps)
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal u
+        value, slope, mode = at(x)
+        u = mode if np.isfinite(value) else u
+        return -value, -slope
+
+    def at(x: np.ndarray) -> tuple[float, np.ndarray, Array]:
+        (value, mode), slope = _value_and_gradient(objective, jnp.asarray(x, start.dtype), u)
+        return float(value), np.asarray(slope, float), mode
+
+    history = [at(np.asarray(start))[0]]
     hidden = None if progress_bar is None else not progress_bar
     with tqdm(total=steps, delay=PATIENCE, disable=hidden, leave=False) as bar:
-        for last in range(_CHUNK, steps + _CHUNK, _CHUNK):
-            state = _advance(objective, state, start, min(last, steps))
-            bar.update(int(state.steps) - bar.n)
-            if not _unfinished(state, start, steps):
-                break
-    hessian = _hessian(objective, state.x, state.u)
-    distance = jnp.max(jnp.abs(jnp.linalg.solve(hessian, state.gradient)))
-    level = bool(_level(state.gradient))
-    concave = bool(jnp.max(jnp.linalg.eigvalsh(hessian)) < 0)
+
+        def told(intermediate_result: OptimizeResult) -> None:
+            history.append(-float(intermediate_result.fun))
+            bar.update()
+
+        tolerance = _largest_slope(start)
+        end = minimize(
+            loss,
+            np.asarray(start, float),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=[(x - FAR, x + FAR) for x in start.tolist()],
+            callback=told,
+            options={"maxiter": steps, "gtol": tolerance / 2, "ftol": 0.0},
+        )
+    value, slope, _ = at(end.x)
+    width = float(jnp.finfo(start.dtype).eps) ** 0.2
+    sides = [[at(end.x + sign * width * e)[1] for sign in (1, -1)] for e in np.eye(start.size)]
+    hessian = np.array([(ahead - behind) / (2 * width) for ahead, behind in sides])
+    hessian = (hessian + hessian.T) / 2
+    level = bool(np.max(np.abs(slope)) <= tolerance)
+    concave = bool(np.all(np.isfinite(hessian))) and bool(np.linalg.eigvalsh(hessian)[-1] < 0)
+    distance = np.max(np.abs(np.linalg.solve(hessian, slope))) if concave else np.inf
     return Peak(
-        state.x,
-        state.value,
-        state.gradient,
+        jnp.asarray(end.x, start.dtype),
+        value,
+        slope,
         hessian,
-        state.history[: int(state.steps) + 1],
+        np.array(history),
         level,
-        distance,
-        level and concave and bool(distance < AWAY),
+        float(distance),
+        level and bool(distance < AWAY),
     )
 
 
-def _solver() -> Any:
-    import optax  # here, because few fits need it and every import would pay for it
-
-    return optax.lbfgs()
-
-
-@partial(jax.jit, static_argnums=3)
-def _begin(objective: Objective, start: Array, u: Array, steps: int) -> _Ascent:
-    value, gradient = jax.value_and_grad(objective)(start, u)
-    history = jnp.full(steps + 1, jnp.nan, value.dtype).at[0].set(value)
-    zero, memory = jnp.zeros((), int), _solver().init(start)
-    return _Ascent(start, u, value, gradient, history, zero, jnp.ones((), bool), memory)
-
-
-def _unfinished(state: _Ascent, start: Array, last: Array | int) -> Array:
-    finite = jnp.isfinite(state.value) & jnp.all(jnp.isfinite(state.gradient))
-    near = jnp.max(jnp.abs(state.x - start)) < FAR
-    return finite & near & ~_level(state.gradient) & state.moved & (state.steps < last)
-
-
 @jax.jit
-def _advance(objective: Objective, state: _Ascent, start: Array, last: Array) -> _Ascent:
-    """Steps until ``last`` of them are taken, or no more are needed."""
-    import optax
-
-    def step(state: _Ascent) -> _Ascent:
-        def loss(x: Array) -> Array:
-            return -objective(x, state.u)
-
-        update, memory = _solver().update(
-            -state.gradient,
-            state.memory,
-            state.x,
-            value=-state.value,
-            grad=-state.gradient,
-            value_fn=loss,
-        )
-        x = state.x + update
-        value = -optax.tree_utils.tree_get(memory, "value")
-        steps = state.steps + 1
-        return _Ascent(
-            x=x,
-            u=objective.follow(x, state.u),
-            value=value,
-            gradient=-optax.tree_utils.tree_get(memory, "grad"),
-            history=state.history.at[steps].set(value),
-            steps=steps,
-            moved=jnp.any(update != 0),
-            memory=memory,
-        )
-
-    return lax.while_loop(lambda state: _unfinished(state, start, last), step, state)
+def _value_and_gradient(objective: Objective, x: Array, u: Array) -> tuple:
+    return jax.value_and_grad(objective, has_aux=True)(x, u)
 
 
-def _level(gradient: Array) -> Array:
-    return jnp.max(jnp.abs(gradient)) <= (1e-6 if gradient.dtype == jnp.float64 else 0.01)
-
-
-@jax.jit
-def _hessian(objective: Objective, x: Array, u: Array) -> Array:
-    step = jnp.asarray(jnp.finfo(x.dtype).eps ** 0.2, x.dtype)
-    gradient = jax.grad(objective)
-
-    def column(direction: Array) -> Array:
-        ahead, behind = gradient(x + step * direction, u), gradient(x - step * direction, u)
-        return (ahead - behind) / (2 * step)
-
-    hessian = lax.map(column, jnp.eye(x.size, dtype=x.dtype))
-    return (hessian + hessian.T) / 2
+def _largest_slope(x: Array) -> float:
+    """What passes for zero, in nats."""
+    return 1e-6 if x.dtype == jnp.float64 else 0.01

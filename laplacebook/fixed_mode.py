@@ -93,12 +93,14 @@ class Decomposed(Objective):
     scaled: _Scaled
     gains: Leaf
 
-    def __call__(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log evidence at the logarithms x; the mode u is known."""
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence at the logarithms x, and u."""
         log_joint, factor, prior = self.scaled.log_joint(x)
         base = self.scaled.base.prior
         log_determinant = jnp.sum(jnp.log(base) + jnp.log(factor * self.gains + prior / base))
-        return log_joint + (u.size * log(2 * pi) - log_determinant) / 2
+        return log_joint + (u.size * log(2 * pi) - log_determinant) / 2, u
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["scaled", "curvature"], meta_fields=[])
@@ -114,14 +116,16 @@ class Stored(Objective):
     scaled: _Scaled
     curvature: tuple[Leaf, ...]
 
-    def __call__(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log evidence at the logarithms x; the mode u is known."""
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence at the logarithms x, and u."""
         log_joint, factor, prior = self.scaled.log_joint(x)
         ends = np.cumsum([matrix.shape[0] for matrix in self.curvature])
         parts = jnp.split(prior, ends[:-1])
         pairs = zip(self.curvature, parts, strict=True)
         precision = BlockPrecision.of(tuple(factor * g + jnp.diag(p) for g, p in pairs))
-        return log_joint + (u.size * log(2 * pi) - precision.log_determinant()) / 2
+        return log_joint + (u.size * log(2 * pi) - precision.log_determinant()) / 2, u
 
 
 @partial(
@@ -143,8 +147,10 @@ class Recomputed(Objective):
     hyperparameters: Hyperparameters
     settings: Settings
 
-    def __call__(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log evidence at the logarithms x, with the curvature at u."""
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence at the logarithms x with the curvature at u, and u."""
         density = self.hyperparameters.put(self.density, x)
         if self.settings.curvature == "hessian":
             loss, _, _, hessian = value_gradient_hessian(density.loss, u)
@@ -152,7 +158,7 @@ class Recomputed(Objective):
             precision = kept(hessian, sizes, self.settings.structure)
         else:
             loss, precision = density.loss(u)[0], precision_at(density, u, self.settings)
-        return (u.size * log(2 * pi) - precision.log_determinant()) / 2 - loss
+        return (u.size * log(2 * pi) - precision.log_determinant()) / 2 - loss, u
 
 
 def at_fixed_mode(

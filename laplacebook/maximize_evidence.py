@@ -43,11 +43,11 @@ class EvidenceMaximum:
     """
 
     hyperparameters: dict[str, Array]
-    log_evidence: Array
-    history: Float[Array, " K"]
+    log_evidence: float
+    history: np.ndarray
     approx: LaplaceApproximation
     gradient: dict[str, Array]
-    distance: Array
+    distance: float
     converged: bool
     refit: bool
 
@@ -91,7 +91,7 @@ def maximize_evidence(
 ) -> EvidenceMaximum:
     """Maximise the Laplace evidence over positive arguments of a model, such as prior precisions.
 
-    Over their logarithms, by L-BFGS (MacKay 1992; Immer et al. 2021).
+    Over their logarithms, by L-BFGS-B (MacKay 1992; Immer et al. 2021).
 
     With ``refit=False`` the mode stays where ``approx`` has it, and only the curvature A(h) moves:
     log Z(h) = log p(D | u*, h) + log p(u* | h) + (D/2) log 2 pi - (1/2) log |A(h)|. The step from
@@ -136,7 +136,9 @@ def maximize_evidence(
     >>> x = jnp.linspace(-1, 1, 20)[:, None]
     >>> data = (x, jnp.sin(3 * x[:, 0]))
     >>> line = lb.laplace(lb.models.bayesian_mlp, *data, widths=())
-    >>> lb.maximize_evidence(line, {"prior_precision": 1.0, "noise_precision": 1.0}, refit=True)
+    >>> maximum = lb.maximize_evidence(line, {"prior_precision": 1.0, "noise_precision": 1.0})
+    >>> print(f"{maximum.hyperparameters['noise_precision']:.1f}")
+    4.5
     """
     require_number("steps", steps)
     if isinstance(approx.mode_vector, jax.core.Tracer) or approx.mode_vector.ndim != 1:
@@ -163,7 +165,7 @@ def maximize_evidence(
     peak = ascend(objective, start, approx.mode_vector, steps, progress_bar)
     if throw and not peak.converged:
         raise explain_no_maximum(names, start, peak)
-    loud = 1 if peak.converged else jnp.nan
+    loud = 1.0 if peak.converged else np.nan
     if peak.converged:
         density = names.put(approx.density, peak.x)
         again = fit(density, approx.mode, throw=throw, settings=approx.settings)
@@ -174,7 +176,7 @@ def maximize_evidence(
         loud * peak.value,
         peak.history,
         again,
-        names.unravel(loud * peak.gradient),
+        names.unravel(jnp.asarray(loud * peak.gradient)),
         loud * peak.distance,
         peak.converged,
         refit,
@@ -194,15 +196,14 @@ class _Refitted(Objective):
     hyperparameters: Hyperparameters
     settings: Settings
 
-    def __call__(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log evidence of a fit at the logarithms x whose search begins at u."""
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence of a fit at the logarithms x whose search begins at u, and its mode."""
         found = search(self.hyperparameters.put(self.density, x), u, self.settings)
         log_joint = found.log_likelihood + found.log_prior
-        return log_joint + (u.size * log(2 * pi) - found.precision.log_determinant()) / 2
-
-    def follow(self, x: Float[Array, " H"], u: Float[Array, " D"]) -> Float[Array, " D"]:
-        """The mode at x."""
-        return search(self.hyperparameters.put(self.density, x), u, self.settings).mode_vector
+        log_determinant = found.precision.log_determinant()
+        return log_joint + (u.size * log(2 * pi) - log_determinant) / 2, found.mode_vector
 
 
 def _without_numbers(approx: LaplaceApproximation) -> LaplaceApproximation:

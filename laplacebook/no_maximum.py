@@ -23,7 +23,7 @@ def explain_no_maximum(
     Returns:
         The error to raise.
     """
-    names, slopes = np.array(hyperparameters.elements), np.asarray(peak.gradient)
+    names, slopes = np.array(hyperparameters.elements), peak.gradient
     values = np.exp(np.asarray(peak.x))
     at = ", ".join(f"{name} = {value:.3g}" for name, value in zip(names, values, strict=True))
     if not (np.isfinite(peak.value) and np.all(np.isfinite(slopes))):
@@ -36,7 +36,7 @@ def explain_no_maximum(
             ],
             remedy="begin elsewhere: fit at better values, and maximise from there.",
         )
-    flat = (slopes == 0) & np.all(np.asarray(peak.hessian) == 0, axis=1)
+    flat = (slopes == 0) & np.all(peak.hessian == 0, axis=1)
     if np.any(flat):
         return NotConverged(
             f"The evidence does not depend on {' and '.join(names[flat])}.",
