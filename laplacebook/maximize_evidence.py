@@ -107,9 +107,9 @@ def maximize_evidence(
     each site where the precision is in blocks); prior precisions that differ within a block one
     Cholesky factor a step.
 
-    It is a maximum where no derivative with respect to a logarithm exceeds 1e-6 (0.01 in single
-    precision), the Hessian is negative definite, and the Newton step left is below 0.01 in every
-    logarithm.
+    It is a maximum where the Hessian with respect to the logarithms is negative definite and the
+    gradient so small that the Newton step left is at most 1e-6 in every logarithm (0.01 in single
+    precision): the relative error of the hyperparameters.
 
     Args:
         approx: a fit of the model.
