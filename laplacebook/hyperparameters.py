@@ -1,7 +1,7 @@
 """Numbers that a model takes as arguments, such as the precision of a prior, by their logarithms."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -33,7 +33,7 @@ class Hyperparameters:
 
     @classmethod
     def of(
-        cls, density: ModelDensity, values: Mapping[str, ArrayLike]
+        cls, density: ModelDensity, values: Mapping[str, ArrayLike | Sequence[float]]
     ) -> tuple["Hyperparameters", Float[Array, " H"]]:
         """Arguments of a model, and the logarithms of their values, shape (H,).
 

@@ -1,6 +1,6 @@
 """Hyperparameters at which the evidence of a model is largest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log, pi
@@ -82,7 +82,7 @@ class EvidenceMaximum:
 
 def maximize_evidence(
     approx: LaplaceApproximation,
-    hyperparameters: Mapping[str, ArrayLike],
+    hyperparameters: Mapping[str, ArrayLike | Sequence[float]],
     *,
     refit: bool = False,
     steps: int = 100,
