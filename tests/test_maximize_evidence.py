@@ -12,7 +12,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.stats import multivariate_normal
 
 import laplacebook as lb
-from laplacebook import fixed_mode, hyperparameters
+from laplacebook import fixed_mode, hyperparameters, no_maximum
 from laplacebook.ascent import Peak, _value_and_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.mode import Certificate
