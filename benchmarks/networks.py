@@ -15,8 +15,11 @@ from benchmarks.memory import peak
 from benchmarks.runner import Call, Row
 
 TITLE = "Networks"
-NOISE_PRECISION = 25.0
+NOISE_PRECISION = 1.0  # with more, a dense precision of many weights is not one in float32
 TOLERANCE = 0.1  # posterior standard deviations: float32 and ten thousand rows allow no less
+AGAIN = (
+    1.0  # the same for a fit that starts at the mode, so that rounding does not set off a search
+)
 BACKENDS = ("CurvlinopsGGN", "BackPackGGN", "AsdlGGN")
 STEPS = 100  # of tuning
 GIB = 2**30
@@ -51,13 +54,15 @@ def laplacebook(structure: str, n: int, widths: tuple[int, ...]) -> dict[str, fl
     import laplacebook as lb
 
     network = {"widths": widths, "noise_precision": NOISE_PRECISION}
-    settings = {"curvature": "gauss_newton", "structure": structure, "tolerance": TOLERANCE}
+    settings = {"curvature": "gauss_newton", "structure": structure}
 
-    def fit(start):
-        return lb.laplace(lb.models.bayesian_mlp, *problem(n), start=start, **settings, **network)
+    def fit(start, tolerance):
+        options = settings | network | {"start": start, "tolerance": tolerance}
+        return lb.laplace(lb.models.bayesian_mlp, *problem(n), **options)
 
-    first, approx = timed(lambda: fit(trained(n, widths)))
-    found = {"first": first, "fit": repeated(lambda: fit(approx.mode))}
+    first, approx = timed(lambda: fit(trained(n, widths), TOLERANCE))
+    fit(approx.mode, AGAIN)
+    found = {"first": first, "fit": repeated(lambda: fit(approx.mode, AGAIN))}
     new, _ = problem(1_000)
     variance = lb.predict(approx, new, **network).epistemic
     found["predictive"] = repeated(lambda: lb.predict(approx, new, **network).epistemic)
@@ -71,21 +76,24 @@ def laplace_torch(structure: str, n: int, widths: tuple[int, ...]) -> dict[str, 
     from laplace import Laplace, curvature
 
     weights = trained(n, widths)
-    layers: list[Any] = []
     sizes = (1, *widths, 1)
-    for i, (one, other) in enumerate(zip(sizes, sizes[1:], strict=False), 1):
-        layer = torch.nn.Linear(one, other)
-        layer.weight.data = torch.tensor(np.asarray(weights[f"w{i}"]).T.copy())
-        layer.bias.data = torch.tensor(np.array(weights[f"b{i}"]))
-        layers += [layer, torch.nn.Tanh()]
-    network = torch.nn.Sequential(*layers[:-1])
+
+    def made():
+        layers: list[Any] = []
+        for i, (one, other) in enumerate(zip(sizes, sizes[1:], strict=False), 1):
+            layer = torch.nn.Linear(one, other)
+            layer.weight.data = torch.tensor(np.asarray(weights[f"w{i}"]).T.copy())
+            layer.bias.data = torch.tensor(np.array(weights[f"b{i}"]))
+            layers += [layer, torch.nn.Tanh()]
+        return torch.nn.Sequential(*layers[:-1])
+
     features, targets = map(torch.tensor, problem(n))
     data = torch.utils.data.TensorDataset(features, targets[:, None])
     batches = torch.utils.data.DataLoader(data, batch_size=min(n, 1_000))
     seconds: dict[str, list[float]] = {"fit": [], "predictive": []}
     for backend in BACKENDS:
 
-        def fit(backend=backend):
+        def fit(backend=backend, network=made()):  # noqa: B008
             approx = Laplace(
                 network,
                 "regression",

@@ -92,12 +92,16 @@ def _not_positive(
                 remedy='use one prior scale a site, or structure="block".',
             )
     lowest = int(jnp.argmin(prior))
+    single = u.dtype == jnp.float32
+    rounding = "rounding: in float32 the largest and the smallest precision are too far apart"
     return NotPositiveDefinite(
         f"The {settings.curvature} precision is not positive definite at {at}: the smallest prior "
         f"precision is {float(prior[lowest]):.2g}, of {density.coordinate_names()[lowest]}.",
         causes=[
             "a flat prior on a parameter that the data do not tell apart from others",
             "an outcome whose loss is not convex in its parameters (a Student-t beside outliers)",
+            *([rounding] if single else []),
         ],
-        remedy="give every parameter a proper prior. Nothing was added to the diagonal.",
+        remedy=f"{'call numpyro.enable_x64(); ' if single else ''}give every parameter a proper prior. "
+        "Nothing was added to the diagonal.",
     )
