@@ -13,6 +13,7 @@ from benchmarks import (
     gaussian,
     logistic,
     memory,
+    networks,
     predictive,
     regression,
     report,
@@ -28,6 +29,7 @@ SUBJECTS = {
     "gaussian": gaussian,
     "predictive": predictive,
     "memory": memory,
+    "networks": networks,
 }
 
 

@@ -29,6 +29,7 @@ from laplacebook.gaussian import (
 )
 from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
+from laplacebook.maximize_evidence import EvidenceMaximum, maximize_evidence
 from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.plain import laplace_of_density
@@ -50,6 +51,7 @@ __all__ = [
     "Diagnosis",
     "DiagonalPrecision",
     "Estimate",
+    "EvidenceMaximum",
     "KroneckerBlock",
     "KroneckerPrecision",
     "LaplaceApproximation",
@@ -78,6 +80,7 @@ __all__ = [
     "linear_gaussian",
     "load",
     "marginal",
+    "maximize_evidence",
     "maximum_likelihood",
     "models",
     "plotting",

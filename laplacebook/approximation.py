@@ -24,7 +24,7 @@ from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
 from laplacebook.structured import low_rank_at
 
-__all__ = ["approximate", "laplace", "search", "search_again"]
+__all__ = ["approximate", "fit", "laplace", "search", "search_again"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
@@ -121,15 +121,26 @@ def laplace(
     113.3
     """
     settings = Settings(curvature, structure, rank, batch_size, tolerance)
-    density = ModelDensity(model, args, kwargs, space)
-    if structure in ("last_layer", "low_rank"):
-        metric = "dense" if density.dimension <= MANY else "diagonal"
-        first = Settings("gauss_newton", metric, batch_size=batch_size, tolerance=tolerance)
-        mode = approximate(density, start, starts, key, throw, first)
-        if not isinstance(mode.mode_vector, jax.core.Tracer) and not mode.certificate.converged:
-            return mode
-        return (_last_layer if structure == "last_layer" else _low_rank)(mode, settings, throw)
-    return approximate(density, start, starts, key, throw, settings)
+    return fit(ModelDensity(model, args, kwargs, space), start, starts, key, throw, settings)
+
+
+def fit(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int = 1,
+    key: Key[Array, ""] | None = None,
+    throw: bool = True,
+    settings: Settings = EXACT,
+) -> LaplaceApproximation:
+    """The Laplace approximation of a density, of any structure; as :func:`approximate` else."""
+    if settings.structure not in ("last_layer", "low_rank"):
+        return approximate(density, start, starts, key, throw, settings)
+    metric = "dense" if density.dimension <= MANY else "diagonal"
+    first = replace(settings, curvature="gauss_newton", structure=metric, rank=None)
+    mode = approximate(density, start, starts, key, throw, first)
+    if not isinstance(mode.mode_vector, jax.core.Tracer) and not mode.certificate.converged:
+        return mode
+    return (_last_layer if settings.structure == "last_layer" else _low_rank)(mode, settings, throw)
 
 
 def approximate(
@@ -155,9 +166,9 @@ def approximate(
     """
     if starts < 1:
         raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
-    fit = search(density, None if start is None else density.start(start), settings)
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(fit))
-    best = _result(density, fit, settings)
+    found = search(density, None if start is None else density.start(start), settings)
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(found))
+    best = _result(density, found, settings)
     if starts > 1:
         if key is None or traced:
             raise ValueError(
@@ -166,7 +177,7 @@ def approximate(
             )
         best = _best_of_several(best, key, starts)
     if throw and not traced and not best.certificate.converged:
-        failed = (density, fit.last, fit.certificate, bool(fit.stationary))
+        failed = (density, found.last, found.certificate, bool(found.stationary))
         exact = settings.curvature == "hessian"
         raise explain(*failed) if exact else explain_shortfall(*failed, settings)
     return best

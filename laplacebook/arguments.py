@@ -18,7 +18,7 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
 
-__all__ = ["arrays_blamed", "join", "not_finite", "split"]
+__all__ = ["arrays_blamed", "join", "not_finite", "positional_names", "split"]
 
 _NUMBERS = bool | int | float | complex
 
@@ -142,7 +142,7 @@ def _named(
     model: Callable, args: tuple, kwargs: Mapping, is_leaf: Callable | None = None
 ) -> list[tuple[str, Any]]:
     """The leaves of the arguments with their names: ``"columns['age']"``."""
-    names = _positional_names(model, len(args))
+    names = positional_names(model, len(args))
     top = [*zip(names, args, strict=True), *kwargs.items()]
     return [
         (name + keystr(path), leaf)
@@ -151,7 +151,13 @@ def _named(
     ]
 
 
-def _positional_names(model: Callable, count: int) -> list[str]:
+def positional_names(model: Callable, count: int) -> list[str]:
+    """What the model calls its positional arguments, such as ``["x", "args[0]"]``.
+
+    Args:
+        model: a function, or one within handlers of NumPyro.
+        count: how many there are.
+    """
     while isinstance(model, Messenger) and model.fn is not None:
         model = model.fn
     try:

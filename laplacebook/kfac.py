@@ -10,14 +10,15 @@ from jaxtyping import Array, Float
 
 from laplacebook.batches import NUMBERS
 from laplacebook.blame import not_finite
+from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.layers import Layer, LayeredProgram, find_layers
 from laplacebook.outputs import split_likelihood
-from laplacebook.rows import Rows, RowSums, require_batch_size, require_sum, rows_of
+from laplacebook.row_factors import KINDS
+from laplacebook.row_sums import require_sum, rows_add_up
+from laplacebook.rows import Rows, rows_of
 
 __all__ = ["kronecker_factors"]
-
-_KINDS = ("gauss_newton", "empirical_fisher")
 
 
 def kronecker_factors(
@@ -42,8 +43,8 @@ def kronecker_factors(
         u: a point, shape (D,).
         kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
             place of J_n, and H_n = 1.
-        batch_size: how many rows are held at a time; by default so many that no array of a batch
-            has more than about 2^18 numbers. Memory does not grow with N but for the log likelihood
+        batch_size: how many rows are held at a time, at most N; by default so many that no array of
+            a batch has more than about 2^18 numbers. Memory does not grow with N but for the log likelihood
             of all data, against which the sum over the rows is checked.
 
     Returns:
@@ -59,25 +60,27 @@ def kronecker_factors(
             log likelihood is not a sum over rows.
         NonFinite: the log likelihood is not finite at u.
     """
-    if kind not in _KINDS:
-        raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {kind!r}")
-    factors, sums = _factors(density, u, kind, batch_size)
-    if not isinstance(sums.whole, jax.core.Tracer):
-        if not jnp.isfinite(sums.whole):
-            raise not_finite(density, u)
-        require_sum(sums)
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    if batch_size is not None:
+        require_number("batch_size", batch_size)
+    factors = _factors(density, u, kind, batch_size)
+    bad = jnp.isnan(jnp.stack([jnp.sum(x) for x in jax.tree.leaves(factors)]).sum())
+    if not isinstance(bad, jax.core.Tracer) and bad:
+        if jnp.isfinite(density.loss(u)[0]):
+            require_sum(density, u)
+        raise not_finite(density, u)
     return factors
 
 
 @partial(jax.jit, static_argnums=(2, 3))
 def _factors(
     density: ModelDensity, u: Array, kind: str, batch_size: int | None
-) -> tuple[tuple[tuple[Array, Array] | Array, ...], RowSums]:
-    """The factors, NaN where the rows do not add up, and the sums by which that is known."""
+) -> tuple[tuple[Array, Array] | Array, ...]:
+    """The factors, NaN where the rows do not add up."""
     rows = rows_of(density)
     program, outputs = _layers(rows, u)
-    size = _batch_size(rows, program.layers, outputs) if batch_size is None else batch_size
-    require_batch_size(size, rows)
+    size = batch_size or _batch_size(rows, program.layers, outputs)
     batches = -(-rows.number // size)
     size = -(-rows.number // batches)
     index = jnp.arange(batches * size).reshape(batches, size)
@@ -89,9 +92,7 @@ def _factors(
         return jax.tree.map(jnp.add, total, batch), None
 
     total, _ = jax.lax.scan(add, _zeros(density, program.layers, u.dtype), index)
-    whole = density.terms(u).log_likelihood
-    sums = RowSums(jnp.asarray(rows.number), whole, -total.loss, total.size)
-    loud = require_sum(sums)
+    loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
     finished = iter(total.layers)
     blocks = iter(total.blocks)
     at = {layer.site: layer for layer in program.layers}
@@ -105,22 +106,19 @@ def _factors(
         else:
             block = next(blocks)
             factors.append(loud * (block + block.T) / 2)
-    return tuple(factors), sums
+    return tuple(factors)
 
 
 class _Totals(NamedTuple):
-    """Sums over rows: of the losses and their sizes, of A and B of each layer, of other blocks."""
+    """Sums over rows: of A and B of each layer, and of other blocks."""
 
-    loss: Array
-    size: Array
     layers: tuple[tuple[Array, Array], ...]
     blocks: tuple[Array, ...]
 
 
 class _Row(NamedTuple):
-    """Of one row: its loss, inputs (T, m) and J (C, T, k) of layers, J (C, d) of sites, H (C, C)."""
+    """Of one row: inputs (T, m) and J (C, T, k) of layers, J (C, d) of sites, H (C, C)."""
 
-    loss: Array
     inputs: list[Array]
     of_layers: list[Array]
     of_sites: list[Array]
@@ -160,7 +158,7 @@ def _row(rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array)
         beside = eta + jnp.finfo(eta.dtype).eps ** 0.75
         rays, hessian = jax.grad(loss)(beside)[None], jnp.ones((1, 1), eta.dtype)
     ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
-    return _Row(loss(eta), inputs, of_layers, of_sites, hessian)
+    return _Row(inputs, of_layers, of_sites, hessian)
 
 
 def _contract(layers: Sequence[Layer], row: _Row, counted: Array) -> _Totals:
@@ -172,7 +170,7 @@ def _contract(layers: Sequence[Layer], row: _Row, counted: Array) -> _Totals:
         of_inputs = jnp.tensordot(weighted, inputs, ((0, 1), (0, 1)))
         factors.append((of_inputs, _squared(jacobian, hessian)))
     blocks = tuple(_squared(jacobian[:, :, None], hessian) for jacobian in row.of_sites)
-    return _Totals(counted @ row.loss, counted @ jnp.abs(row.loss), tuple(factors), blocks)
+    return _Totals(tuple(factors), blocks)
 
 
 def _squared(jacobian: Float[Array, "B C T k"], hessian: Float[Array, "B C C"]) -> Array:
@@ -187,8 +185,6 @@ def _zeros(density: ModelDensity, layers: Sequence[Layer], dtype: Any) -> _Total
 
     weights = {layer.site for layer in layers}
     return _Totals(
-        jnp.zeros((), dtype),
-        jnp.zeros((), dtype),
         tuple((square(layer.inputs), square(layer.outputs)) for layer in layers),
         tuple(square(site.size) for i, site in enumerate(density.sites) if i not in weights),
     )

@@ -25,6 +25,9 @@ class _LastLayer:
     model: Callable
     fixed: dict[str, Array]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.model)  # for inspect.signature
+
     @property
     def __name__(self) -> str:
         return f"last layer of {name_of(self.model)}"

@@ -118,7 +118,7 @@ def _condition_number(precision: Precision) -> Array:
     root = jnp.sqrt(precision.diagonal_of_matrix())
 
     def largest(product: Callable[[Array], Array]) -> Array:
-        def power(_: int, v: Array) -> Array:
+        def power(_: Any, v: Array) -> Array:
             image = product(v)
             return image / jnp.linalg.norm(image)
 

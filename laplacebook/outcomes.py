@@ -1,5 +1,6 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 
-__all__ = ["Outcome", "outcome_at"]
+__all__ = ["Outcome", "latent_values", "outcome_at", "outcome_given"]
 
 _WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
 
@@ -56,13 +57,42 @@ def outcome_at(
         ValueError: the model cannot run with the new arguments, or has no such site.
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
-    old, _ = density.trace(u)
-    name = _observed(density.observed(old), site)
-    values = {s.name: old[s.name]["value"] for s in density.sites}
+    return outcome_given(new, *latent_values(density, u), site)
+
+
+def latent_values(
+    density: ModelDensity, u: Float[Array, " D"] | Mapping
+) -> tuple[dict[str, Array], list[str]]:
+    """The latent sites at u, on the scale of the model, and the names of its observed sites.
+
+    Args:
+        density: the model and the arguments that it was fitted to.
+        u: shape (D,), or a dict of its parts by site.
+    """
+    trace, _ = density.trace(u)
+    return {s.name: trace[s.name]["value"] for s in density.sites}, density.observed(trace)
+
+
+def outcome_given(
+    new: ModelDensity, values: dict[str, Array], observed: list[str], site: str | None = None
+) -> Outcome:
+    """The outcome of new arguments, given the latent sites.
+
+    Args:
+        new: the model and the new arguments.
+        values: of the latent sites, on the scale of the model.
+        observed: the names of the sites that the fit observed.
+        site: the one of them to predict; needed if there are several.
+
+    Raises:
+        ValueError: the model cannot run with the new arguments, or has no such site.
+        UnsupportedModel: with them it has other latent sites, or the site has no mean.
+    """
+    name = _observed(observed, site)
     trace = _run(new, values)
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
-        if unknown and other not in values and other not in density.observed(old):
+        if unknown and other not in (*values, *observed):
             raise UnsupportedModel(
                 f"With the new arguments the model has a latent site '{other}', which the fit knows "
                 "nothing of.",

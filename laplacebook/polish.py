@@ -92,8 +92,8 @@ def polish(
         return value, beside, gradient, precision, decrement
 
     def go_on(state: _State) -> Array:
-        going = (state.rounds < ROUNDS) & (state.waited < PATIENCE) & jnp.isfinite(state.f)
-        return going & ~state.settled
+        going = (state.rounds <= ROUNDS) & (state.waited < PATIENCE) & ~state.settled
+        return going & (jnp.isfinite(state.f) | (state.rounds == 0))
 
     def advance(state: _State) -> _State:
         near = state.decrement <= near_enough
@@ -107,10 +107,14 @@ def polish(
         )
 
     def move(state: _State, near: Array, way: Array) -> _State:
-        x, steps = lax.cond(
-            near,
-            lambda: (_downhill(state, way), jnp.ones((), int)),
-            lambda: _descend(f, state, near_enough),
+        # The first move looks at the start, so that only one look is compiled.
+        x, steps = lax.switch(
+            jnp.where(state.rounds == 0, 0, jnp.where(near, 1, 2)),
+            [
+                lambda: (state.x, jnp.zeros((), int)),
+                lambda: (_downhill(state, way), jnp.ones((), int)),
+                lambda: _descend(f, state, near_enough),
+            ],
         )
         value, beside, gradient, precision, decrement = look(x)
         nearer = near | (decrement < state.best / 2)
@@ -129,16 +133,17 @@ def polish(
             iterations=state.iterations + steps,
         )
 
-    none = jnp.zeros((), int)
-    value, beside, gradient, precision, decrement = look(start)
+    nowhere = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, start))
+    _, beside, gradient, precision, _ = nowhere
+    none, infinite = jnp.zeros((), int), jnp.asarray(jnp.inf, start.dtype)
     first = _State(
         x=start,
-        f=value,
+        f=infinite,
         beside=beside,
         gradient=gradient,
         precision=precision,
-        decrement=decrement,
-        best=decrement,
+        decrement=infinite,
+        best=infinite,
         waited=none,
         settled=jnp.zeros((), bool),
         rounds=none,

@@ -1,5 +1,6 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,29 +13,27 @@ from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, UnsupportedModel
 from laplacebook.estimate import Estimate
+from laplacebook.linearized import Linearized, linearize
 from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
-from laplacebook.outcomes import Outcome, outcome_at
+from laplacebook.outcomes import outcome_at
 from laplacebook.plain import is_plain
-from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["Prediction", "predict"]
 
 METHODS = {
-    "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo"),
-    "categorical": ("probit", "plug_in", "monte_carlo"),
+    "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
+    "categorical": ("probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "normal": ("linearized", "plug_in", "monte_carlo"),
     "other": ("plug_in", "monte_carlo"),
 }
-_AT_ONCE = 2**22  # numbers of R'^-1 or J R'^-1 in memory, or _COLUMNS columns if these are more
-_COLUMNS = 16
-_STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
+_JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["mean", "epistemic", "noise", "standard_error"],
+    data_fields=["mean", "epistemic", "noise", "standard_error", "epistemic_covariance"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -47,12 +46,15 @@ class Prediction:
             more data would reduce; of the same shape.
         noise: the part that stays if they are known.
         standard_error: of ``mean``, if it was computed from draws; else zero.
+        epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
+            its diagonal; by ``"linearized"`` for 2 to 100 outputs, else None.
     """
 
     mean: Any
     epistemic: Any
     noise: Any
     standard_error: Any
+    epistemic_covariance: Any = None
 
     @property
     def variance(self) -> Array:
@@ -76,23 +78,38 @@ def predict(
 ) -> Array | Estimate | Prediction:
     """The posterior predictive of the model's observed site, for new arguments.
 
-    The parameters are averaged over q. With a linear predictor a(u), such as the logit of a
-    logistic regression, a is normal under q, with mean a(u_MAP) and variance g' A^-1 g, where g is
-    its gradient. Memory grows with the number of rows, and not with rows times parameters. Under a
-    JAX transformation, where no number can raise an error, the rows concerned are NaN.
+    The parameters are averaged over q. The predictor f, such as a logit or the mean of a normal, is
+    replaced by f(u_MAP) + g'(u - u_MAP), where g is its gradient; then it is normal under q, with
+    variance g' A^-1 g (Bishop 2006, section 5.7.1). That is exact for a predictor linear in u, and
+    where it is not, what Gauss-Newton or Fisher curvature stands for: they are the curvature of
+    the model so linearised (Khan et al. 2019; Immer, Korzepa and Bauer 2021). Memory grows with the
+    number of rows, and not with rows times parameters. Under a JAX transformation, where no number
+    can raise an error, the rows concerned are NaN.
 
     Args:
         approx: the fit.
         args: the model's positional arguments, as for the fit but with other rows; what it observes
             is left out, and its argument has the default None.
-        method: of the average. For a Bernoulli outcome ``"quadrature"`` (the default): the integral
-            of sigma(a) N(a | mean, variance) to rounding; ``"probit"``: MacKay's approximation of
-            it; for a categorical one ``"probit"`` (the default), with one variance for each logit
-            (Gibbs 1997). For a normal one ``"linearized"`` (the default): N(f(u_MAP), noise +
-            g' A^-1 g), exact if the mean is linear in u and the noise is known. For any model
-            ``"monte_carlo"``: the average over draws from q; and ``"plug_in"``, for comparison:
-            the parameters at the mode as if they were known.
-        key: a JAX random key, for ``"monte_carlo"``.
+        method: of the average; the first named of an outcome is its default.
+
+            For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is
+            linear in u and the noise is known.
+
+            For a Bernoulli one ``"quadrature"``: the integral of sigma(a) N(a | f, g' A^-1 g) to
+            rounding; ``"probit"``: MacKay's approximation of it, wrong by less than 0.02.
+
+            For a categorical one ``"probit"``, with one variance for each logit (Gibbs 1997). It
+            leaves out their covariances, and its error has no small bound: a shift common to all
+            logits, which changes no probability, draws it towards 1/C.
+
+            For both ``"output_monte_carlo"``: the average over draws of the logits from
+            N(f, g' A^-1 g), with the covariances between those of a row, right to its standard
+            error.
+
+            For any model ``"monte_carlo"``: the average over draws of u from q, without
+            linearisation; and ``"plug_in"``, for comparison: the parameters at the mode as if they
+            were known.
+        key: a JAX random key, for the two Monte Carlo methods.
         num_samples: how many draws.
         site: the observed site; needed if there are several.
         kwargs: the model's keyword arguments.
@@ -104,8 +121,8 @@ def predict(
     Raises:
         ValueError: the model cannot run with the arguments; the method is not one for its outcome
             (the message says which are); Monte Carlo without a key, or with no draws.
-        UnsupportedModel: quadrature or probit for a predictor that is not linear in u; a plain
-            density, which has no outcome.
+        UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
+            linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
             depends on other outcomes that are not known.
         LaplaceError: the fit failed.
@@ -118,39 +135,65 @@ def predict(
         )
     density = approx.density
     new = ModelDensity(density.model, args, kwargs, density.space)
-    kind = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site).kind
+    shapes = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site)
+    kind, shape = shapes.kind, shapes.predictor.shape
     method = METHODS[kind][0] if method is None else method
     if method not in METHODS[kind]:
         raise ValueError(
             f"There is no method {method!r} for the outcome of this model ({kind}); there are "
             f"{', '.join(METHODS[kind])}."
         )
+    classes = kind in ("bernoulli", "categorical")
     if method == "monte_carlo":
-        require_number("num_samples", num_samples)
-        if key is None:
-            raise ValueError('method="monte_carlo" needs a random key: key=jax.random.key(0).')
-        draws = approx.sample_vector(key, (num_samples,))
-        mean, spread, noise = _average(density, new, draws, site)
+        draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
+        (mean, noise), (spread, _) = _average(density, new, draws, site)
         _require_finite(new, mean)
-        return _by_draws(kind, mean, spread, noise, num_samples)
+        error = _error(spread, num_samples)
+        return Estimate(mean, error) if classes else Prediction(mean, spread, noise, error)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
-        _require_finite(new, outcome.mean)
-        nothing = jnp.zeros_like(outcome.mean)
-        known = Prediction(outcome.mean, nothing, outcome.variance, nothing)
-        return outcome.mean if kind in ("bernoulli", "categorical") else known
-    mean, variance, noise, linear = _linearize(
-        density, new, approx.mode_vector, approx.precision, site
-    )
-    _require_finite(new, mean + variance if kind == "normal" else mean)
-    if kind == "normal":
-        return Prediction(mean, variance, noise, jnp.zeros_like(mean))
-    mean = _require_linear(linear, mean, method)
+        mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
+        _require_finite(new, mean)
+        return mean if classes else Prediction(mean, nothing, outcome.variance, nothing)
+    if method == "linearized":
+        joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
+        found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
+        _require_finite(new, found.mean + found.variance)
+        nothing = jnp.zeros_like(found.mean)
+        return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
+    if method == "output_monte_carlo":
+        keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
+        found = _logits(approx, new, method, site, joint=kind == "categorical")
+        mean, spread = _average_of_outputs(found.mean, found.variance, found.covariance, keys)
+        return Estimate(mean, _error(spread, num_samples))
+    found = _logits(approx, new, method, site)
     if kind == "categorical":
-        return jax.nn.softmax(mean / jnp.sqrt(1 + jnp.pi / 8 * variance))
-    if method == "probit":
-        return probit_approximation(mean, variance)
-    return sigmoid_mean(mean, variance)
+        return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
+    average = probit_approximation if method == "probit" else sigmoid_mean
+    return average(found.mean, found.variance)
+
+
+def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> Key[Array, ""]:
+    require_number("num_samples", num_samples)
+    if key is None:
+        raise ValueError(f'method="{method}" needs a random key: key=jax.random.key(0).')
+    return key
+
+
+def _logits(
+    approx: LaplaceApproximation,
+    new: ModelDensity,
+    method: str,
+    site: str | None,
+    joint: bool = False,
+) -> Linearized:
+    """The linearised logits, refused where the approximation is not that of the linearised model."""
+    found = linearize(approx.density, new, approx.mode_vector, approx.precision, site, joint)
+    _require_finite(new, found.mean)
+    if approx.settings.curvature == "hessian":
+        found = found._replace(mean=_require_linear(found.linear, found.mean, method))
+    _require_finite(new, found.variance)
+    return found
 
 
 _outcome = jax.jit(outcome_at, static_argnames=["site"])
@@ -159,74 +202,61 @@ _outcome = jax.jit(outcome_at, static_argnames=["site"])
 @partial(jax.jit, static_argnames=["site"])
 def _average(
     density: ModelDensity, new: ModelDensity, draws: Float[Array, "S D"], site: str | None
-) -> tuple[Array, Array, Array]:
-    """Mean and variance over draws of the outcome's mean, and the mean of its variance (Welford)."""
+) -> tuple[Any, Any]:
+    """Mean and variance over draws of the outcome's mean and of its variance."""
+
+    def at(u: Array) -> tuple[Array, Array]:
+        outcome = outcome_at(density, new, u, site)
+        return outcome.mean, outcome.variance
+
+    return _moments(at, draws)
+
+
+@jax.jit
+def _average_of_outputs(
+    logits: Float[Array, "*N"],
+    variance: Float[Array, "*N"],
+    covariance: Float[Array, "*M C C"] | None,
+    keys: Key[Array, " S"],
+) -> tuple[Array, Array]:
+    """Mean and variance of the probabilities over draws of the logits; of classes with covariance."""
+    deviation = jnp.sqrt(variance)
+
+    def bernoulli(normal: Array) -> Array:
+        return jax.nn.sigmoid(logits + deviation * normal)
+
+    def categorical(root: Array, normal: Array) -> Array:
+        return jax.nn.softmax(logits + jnp.einsum("...ck,...k->...c", root, normal))
+
+    link = bernoulli
+    if covariance is not None:  # by singular values, since it may have no inverse
+        left, singular, _ = jnp.linalg.svd(covariance)
+        link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
+    return _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
+
+
+def _moments(at: Callable[[Array], Any], draws: Array) -> tuple[Any, Any]:
+    """Mean and variance over draws of each array that a function of one returns (Welford)."""
 
     def add(sums: tuple, numbered: tuple) -> tuple:
-        mean, squares, noise = sums
-        number, u = numbered
-        outcome = outcome_at(density, new, u, site)
-        away = outcome.mean - mean
-        mean = mean + away / number
-        noise = noise + (outcome.variance - noise) / number
-        return (mean, squares + away * (outcome.mean - mean), noise), None
+        mean, squares = sums
+        number, draw = numbered
+        value = at(draw)
+        after = jax.tree.map(lambda x, m: m + (x - m) / number, value, mean)
+        squares = jax.tree.map(
+            lambda s, x, m, a: s + (x - m) * (x - a), squares, value, mean, after
+        )
+        return (after, squares), None
 
     numbers = jnp.arange(1, len(draws) + 1)
-    shape = jax.eval_shape(lambda u: outcome_at(density, new, u, site).mean, draws[0])
-    start = (jnp.zeros(shape.shape, shape.dtype),) * 3
-    (mean, squares, noise), _ = jax.lax.scan(add, start, (numbers, draws))
-    return mean, squares / jnp.maximum(len(draws) - 1, 1), noise
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(at, draws[0]))
+    (mean, squares), _ = jax.lax.scan(add, (start, start), (numbers, draws))
+    return mean, jax.tree.map(lambda s: s / jnp.maximum(len(draws) - 1, 1), squares)
 
 
-def _by_draws(
-    kind: str, mean: Array, spread: Array, noise: Array, number: int
-) -> Estimate | Prediction:
-    error = jnp.sqrt(spread / number) if number > 1 else jnp.full_like(mean, jnp.inf)
-    if kind in ("bernoulli", "categorical"):
-        return Estimate(mean, error)
-    return Prediction(mean, spread, noise, error)
-
-
-@partial(jax.jit, static_argnames=["site"])
-def _linearize(
-    density: ModelDensity,
-    new: ModelDensity,
-    mode: Float[Array, " D"],
-    precision: Precision,
-    site: str | None,
-) -> tuple[Array, Array, Array, Bool[Array, "*N"]]:
-    """Predictor at the mode, its variance g' A^-1 g, the noise, and where the predictor is linear.
-
-    The variance is the sum of squares of the rows of J R'^-1, A = R R', some columns at a time.
-    """
-
-    def predictor(u: Array) -> tuple[Array, Array]:
-        outcome: Outcome = outcome_at(density, new, u, site)
-        return outcome.predictor, outcome.variance
-
-    mean, along, noise = jax.linearize(predictor, mode, has_aux=True)
-    D = mode.size
-    blocks = -(-D // max(_AT_ONCE // max(mean.size, D), _COLUMNS))
-    columns = -(-D // blocks)
-
-    def add(total: Array, some: Array) -> tuple[Array, None]:
-        unit = jax.nn.one_hot(some, D, axis=0, dtype=mode.dtype)  # zero beyond the last coordinate
-        root = precision.whitened(unit)
-        return total + jnp.sum(jax.vmap(along, 1, -1)(root) ** 2, axis=-1), None
-
-    numbers = jnp.arange(blocks * columns).reshape(blocks, columns)
-    variance, _ = jax.lax.scan(add, jnp.zeros_like(mean), numbers)
-    variance = jnp.where(jnp.isinf(variance), jnp.nan, variance)  # of squares that overflow
-    # Irregular, for along a regular step the curvature of w1^2 - w2^2 can cancel.
-    step = precision.whitened(jnp.cos(jnp.arange(1, D + 1, dtype=mode.dtype) ** 2))
-    there, _ = predictor(mode + step)
-    away = jnp.abs(there - mean - along(step))
-    size = jnp.sqrt(variance * D) + jnp.finfo(mean.dtype).eps ** 0.5 * (1 + jnp.abs(mean))
-    return mean, variance, noise, away <= _allowed(mean.dtype) * size
-
-
-def _allowed(dtype: Any) -> float:
-    return max(_STEADY, float(jnp.finfo(dtype).eps) ** 0.5)
+def _error(spread: Array, number: int) -> Array:
+    """The standard error of a mean of draws with this variance."""
+    return jnp.sqrt(spread / number) if number > 1 else jnp.full_like(spread, jnp.inf)
 
 
 def _require_finite(new: ModelDensity, result: Array) -> None:
@@ -239,7 +269,7 @@ def _require_finite(new: ModelDensity, result: Array) -> None:
         or [
             "the outcome's distribution has no mean, as the Cauchy distribution has none",
             "the outcome depends on others that are not known (an autoregressive model)",
-            "the mean overflows",
+            "the mean, or a square of its gradient, overflows",
         ],
         remedy="leave out the rows concerned, or average over approx.sample(key, (1000,)).",
     )
@@ -258,6 +288,8 @@ def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Arra
                 "the predictor is a network, or a product of parameters",
                 "squares of the predictor overflow",
             ],
-            remedy='use method="monte_carlo", which needs no linearity, or smaller units.',
+            remedy='use method="monte_carlo", which needs no linearity; or fit with '
+            'curvature="gauss_newton", which is the curvature of the linearised predictor; or use '
+            "smaller units.",
         )
     return mean

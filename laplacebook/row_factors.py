@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from laplacebook.batches import NUMBERS
 from laplacebook.density import ModelDensity
 from laplacebook.outputs import split_likelihood
 from laplacebook.row_sums import row_log_likelihoods
@@ -16,7 +17,6 @@ from laplacebook.rows import Rows
 __all__ = ["KINDS", "RowFactors", "row_factors", "sum_over_rows"]
 
 KINDS = ("gauss_newton", "empirical_fisher")
-NUMBERS = 2**18  # in the Jacobians of a batch: about what a processor keeps at hand
 FEWEST = 16  # rows of a batch, however many coordinates there are
 
 

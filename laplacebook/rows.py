@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from laplacebook.density import ModelDensity
 from laplacebook.errors import LaplaceError, UnsupportedModel
 
-__all__ = ["RowSums", "Rows", "require_batch_size", "require_sum", "rows_of"]
+__all__ = ["Rows", "require_batch_size", "rows_of"]
 
 
 @partial(
@@ -93,39 +93,6 @@ def require_batch_size(batch_size: Any, rows: Rows) -> None:
             f"batch_size must be a whole number from 1 to the {rows.number} rows of the data, "
             f"not {batch_size!r}"
         )
-
-
-class RowSums(NamedTuple):
-    """The log likelihood of all data, the sum of that of the N rows, and of its absolute values."""
-
-    number: int | Int[Array, ""]
-    whole: Float[Array, ""]
-    total: Float[Array, ""]
-    size: Float[Array, ""]
-
-
-def require_sum(sums: RowSums) -> Float[Array, ""]:
-    """Refuse a model whose log likelihood is not the sum over its rows.
-
-    Args:
-        sums: ``total`` may be away from ``whole`` by the square root of the machine precision, in
-            units of ``size``.
-
-    Returns:
-        One. Within a transformation of JAX, where nothing can be raised, NaN for a model that would
-        be refused: a factor that makes every number computed from its rows NaN.
-
-    Raises:
-        UnsupportedModel: they do not agree.
-    """
-    slack = jnp.sqrt(jnp.finfo(sums.whole.dtype).eps) * (1 + sums.size)
-    agree = jnp.abs(sums.whole - sums.total) <= slack
-    if not isinstance(agree, jax.core.Tracer) and not agree:
-        raise _no_rows(
-            f"the log likelihoods of its {sums.number} rows add up to {float(sums.total):.6g}, and "
-            f"not to the model's {float(sums.whole):.6g}"
-        )
-    return jnp.where(agree, 1, jnp.nan).astype(sums.whole.dtype)
 
 
 def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:

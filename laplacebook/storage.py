@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from laplacebook.mode import Certificate
 from laplacebook.precision import Precision
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
+from laplacebook.settings import Settings
 from laplacebook.sites import Site
 from laplacebook.structures import from_arrays, to_arrays
 
@@ -47,6 +48,7 @@ class _Stored(NamedTuple):
     log_likelihood: Array
     log_prior: Array
     certificate: Certificate
+    settings: Settings
 
 
 def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
@@ -66,6 +68,7 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
         "space": approx.space,
         "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
         "certificate": list(certificate),
+        "settings": asdict(approx.settings),
     }
     arrays = {
         "header": np.array(json.dumps(header)),
@@ -116,6 +119,7 @@ def load(
         stored.log_prior,
         stored.certificate,
         density,
+        settings=stored.settings,
     )
 
 
@@ -163,6 +167,7 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
         log_likelihood=numbers["log_likelihood"],
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
+        settings=Settings(**header["settings"]),
     )
     shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
     shapes += map(jnp.shape, stored.mode.values())
@@ -193,7 +198,8 @@ def _check_log_joint(stored: _Stored, density: ModelDensity) -> None:
     same = all(
         np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(now, saved, strict=True)
     )
-    if same and decrement <= _MOVED and bend <= _BENT:
+    moved = _MOVED + (stored.settings.tolerance or 0)
+    if same and decrement <= moved and bend <= _BENT:
         return
     raise LaplaceError(
         f"The file is the approximation of another model or of other data: at the saved mode the "

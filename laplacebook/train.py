@@ -10,12 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE, at_many
+from laplacebook.batches import PATIENCE
 from laplacebook.blame import not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
-from laplacebook.rows import Rows, RowSums, require_batch_size, require_sum, rows_of
+from laplacebook.row_sums import require_sum
+from laplacebook.rows import Rows, require_batch_size, rows_of
 
 __all__ = ["minibatch_loss", "train"]
 
@@ -73,12 +74,12 @@ def train(
         raise ValueError(f"learning_rate must be positive, not {learning_rate}")
     density = ModelDensity(model, args, kwargs)
     rows, batch_size = _rows(density, batch_size)
-    initial, nudge, order = jax.random.split(key, 3)
+    initial, order = jax.random.split(key)
     u = _initial(density, initial) if start is None else density.start(start)
     if not jnp.isfinite(_at(density, u)[0]):
         raise not_finite(density, u)
     if batch_size < rows.number:
-        _require_rows(rows, u + 0.1 * jax.random.normal(nudge, u.shape, u.dtype))
+        require_sum(density, u)
     state = (u, _adam().init(u), jnp.zeros(rows.number, int))
     ends = [steps * (i + 1) // _CHUNKS for i in range(_CHUNKS)]
     hidden = None if progress_bar is None else not progress_bar
@@ -139,17 +140,6 @@ def _at(density: ModelDensity, u: Array) -> tuple[Array, Array]:
 @jax.jit
 def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
     return density.terms(u).values
-
-
-def _require_rows(rows: Rows, u: Array) -> None:
-    """Refuse rows that do not add up at u, away from the centre, where many a term is zero."""
-    parts = at_many(_log_likelihood, (rows, u), jnp.arange(rows.number), False)
-    whole = _at(rows.density, u)[1]
-    require_sum(RowSums(rows.number, whole, jnp.sum(parts), jnp.sum(jnp.abs(parts))))
-
-
-def _log_likelihood(rows: Rows, u: Array, row: Array) -> Array:
-    return rows.take(row[None]).terms(u).log_likelihood
 
 
 def _adam() -> Any:

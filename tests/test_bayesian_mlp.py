@@ -102,7 +102,6 @@ def test_what_does_not_fit_is_refused(args, options, words):
 
 def test_a_network_of_equinox_is_a_model():
     """The example in the docstring of the module."""
-    pytest.importorskip("equinox")
     numpyro_module = pytest.importorskip("numpyro.contrib.module")
     if not hasattr(numpyro_module, "random_eqx_module"):
         pytest.skip("this NumPyro has no support for Equinox")

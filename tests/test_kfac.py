@@ -123,7 +123,7 @@ def centred(x, y):
 
 def test_rows_that_do_not_add_up_are_refused_or_nan():
     density, u = ModelDensity(centred, (X[:, 0], REAL[:, 0])), jnp.ones(1)
-    with pytest.raises(lb.UnsupportedModel, match="7 rows add up to"):
+    with pytest.raises(lb.UnsupportedModel, match="not the sum over its observations"):
         kronecker_factors(density, u)
     assert np.isnan(jax.jit(kronecker_factors)(density, u)[0]).all()
 
@@ -134,5 +134,5 @@ def test_what_is_not_finite_or_no_option_is_refused():
         kronecker_factors(density, jnp.ones(1))
     with pytest.raises(ValueError, match="gauss_newton, empirical_fisher, not 'fisher'"):
         kronecker_factors(density, jnp.ones(1), "fisher")
-    with pytest.raises(ValueError, match="from 1 to the 7 rows of the data, not 8"):
-        kronecker_factors(density, jnp.ones(1), batch_size=8)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        kronecker_factors(density, jnp.ones(1), batch_size=0)

@@ -12,7 +12,8 @@ from scipy.special import expit, softmax
 from scipy.stats import norm
 
 import laplacebook as lb
-from laplacebook import predictive
+from laplacebook import linearized
+from laplacebook.batches import _sizes
 from laplacebook.density import ModelDensity
 from laplacebook.models import logistic_regression
 
@@ -111,8 +112,8 @@ def test_jit_and_vmap_change_nothing(fitted):
 
 def test_the_shape_of_a_block_changes_nothing(fitted, monkeypatch):
     here = lb.predict(fitted, NEW)
-    monkeypatch.setattr(predictive, "_AT_ONCE", 1)
-    monkeypatch.setattr(predictive, "_COLUMNS", 2)
+    monkeypatch.setattr(linearized, "_AT_ONCE", 1)
+    monkeypatch.setattr(linearized, "_COLUMNS", 2)
     jax.clear_caches()
     np.testing.assert_allclose(lb.predict(fitted, NEW), here, rtol=1e-12)
 
@@ -190,17 +191,10 @@ def test_rows_times_parameters_is_never_in_memory():
     def variances(rows):
         new = ModelDensity(logistic_regression, (rows,), {})
         precision = lb.DensePrecision.of(jnp.eye(d))
-        return predictive._linearize(fit, new, jnp.zeros(d), precision, None)
+        return linearized.linearize(fit, new, jnp.zeros(d), precision)
 
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            yield from (variable.aval.size for variable in equation.outvars)
-            for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
-                inner = getattr(inner, "jaxpr", inner)
-                yield from sizes(inner) if hasattr(inner, "eqns") else ()
-
-    found = list(sizes(jax.make_jaxpr(variances)(shape).jaxpr))
-    assert 10 * n < max(found) <= n * d / 2  # that is, a block of columns was seen
+    found = max(_sizes(jax.make_jaxpr(variances)(shape).jaxpr))
+    assert 10 * n < found <= n * d / 2  # that is, a block of columns was seen
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

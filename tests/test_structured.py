@@ -1,0 +1,185 @@
+"""Fits by Gauss-Newton and Fisher curvature, whole and in parts: modes, evidence, refusals."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy.optimize import minimize
+
+import laplacebook as lb
+from laplacebook.density import ModelDensity
+from laplacebook.memory import precision_bytes
+from laplacebook.models import bayesian_mlp
+from laplacebook.settings import CURVATURES, STRUCTURES, Settings
+from laplacebook.structured import precision_at
+
+RNG = np.random.default_rng(1)
+X = RNG.uniform(-2, 2, size=(12, 1))
+T = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=12)
+NETWORK = {"widths": (2,), "noise_precision": 100.0}
+START = {
+    "w1": np.array([[1.0, -1.5]]),
+    "b1": np.array([0.5, 0.3]),
+    "w2": np.array([[1.0], [-1.0]]),
+    "b2": np.array([0.1]),
+}
+
+
+def fit(structure="dense", curvature="gauss_newton", **options):
+    settings = {"curvature": curvature, "structure": structure, "start": START}
+    return lb.laplace(bayesian_mlp, X, T, **(settings | NETWORK | options))
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return fit()
+
+
+def test_the_mode_is_that_of_scipy(dense):
+    density = dense.density
+    loss = jax.jit(jax.value_and_grad(lambda u: density.loss(u)[0]))
+    start = density.start(START)
+    found = minimize(
+        lambda u: [*map(np.asarray, loss(u))], start, jac=True, method="BFGS", tol=1e-9
+    )
+    assert dense.certificate.converged and dense.certificate.newton_decrement < 1.5e-8
+    np.testing.assert_allclose(dense.mode_vector, found.x, atol=1e-5)
+    assert -dense.log_likelihood - dense.log_prior == pytest.approx(float(found.fun), abs=1e-9)
+
+
+def test_the_precision_is_the_explicit_sum(dense):
+    w1, b1, w2, b2 = (np.asarray(dense.mode[name]) for name in START)
+    hidden = np.tanh(X @ w1 + b1)
+    slope = (1 - hidden**2) * w2[:, 0]
+    gradients = np.hstack([X * slope, slope, hidden, np.ones((12, 1))])
+    A = np.eye(7) + 100 * gradients.T @ gradients
+    np.testing.assert_allclose(dense.precision.matrix, A, rtol=1e-9, atol=1e-9)
+    assert float(dense.certificate.condition_number) > 1
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "kronecker"])
+def test_structures_find_the_same_mode(dense, structure):
+    near = {name: value + 0.02 for name, value in dense.mode.items()}  # of one mode out of several
+    approx = fit(structure, batch_size=5, start=near)
+    np.testing.assert_allclose(approx.mode_vector, dense.mode_vector, atol=1e-6)
+    assert approx.log_likelihood == pytest.approx(float(dense.log_likelihood), abs=1e-6)
+    settings = Settings("gauss_newton", structure, batch_size=5)
+    again = precision_at(dense.density, dense.mode_vector, settings)
+    np.testing.assert_allclose(approx.precision.matrix, again.matrix, rtol=1e-4, atol=1e-4)
+    assert f"gauss newton curvature, {structure}" in repr(approx)
+
+
+def test_full_rank_is_dense_and_low_rank_is_less(dense):
+    whole, less = (fit("low_rank", rank=k) for k in (7, 2))
+    np.testing.assert_allclose(whole.precision.matrix, dense.precision.matrix, rtol=1e-8, atol=1e-8)
+    assert whole.log_evidence == pytest.approx(float(dense.log_evidence), abs=1e-8)
+    assert less.log_evidence > dense.log_evidence  # what is left out would have raised |A|
+
+
+def test_the_last_layer_is_linear_regression_on_its_features(dense):
+    approx = fit("last_layer")
+    features = np.hstack([np.tanh(X @ dense.mode["w1"] + dense.mode["b1"]), np.ones((12, 1))])
+    A = np.eye(3) + 100 * features.T @ features
+    assert [site.name for site in approx.density.sites] == ["w2", "b2"]
+    np.testing.assert_allclose(approx.precision.matrix, A, rtol=1e-6)
+    np.testing.assert_allclose(
+        approx.mode_vector, np.linalg.solve(A, 100 * features.T @ T), atol=1e-6
+    )
+    covariance = np.eye(12) / 100 + features @ features.T
+    exact = dist.MultivariateNormal(jnp.zeros(12), covariance).log_prob(T)
+    assert approx.log_evidence == pytest.approx(float(exact), abs=1e-6)
+
+
+def test_a_tolerance_is_in_the_summary_and_in_a_file(tmp_path):
+    approx = fit(tolerance=0.5)
+    approx.save(tmp_path / "network.npz")
+    again = lb.load(tmp_path / "network.npz", bayesian_mlp, X, T, **NETWORK)
+    assert again.settings == approx.settings
+    assert 1e-6 < approx.certificate.newton_decrement <= 0.5
+    assert "a Newton decrement of 0.5 was accepted" in repr(approx)
+
+
+def test_derivatives_go_through_the_mode(dense):
+    def evidence(precision):
+        return fit(prior_precision=precision, start=dense.mode).log_evidence
+
+    slope = (evidence(jnp.array(1.001)) - evidence(jnp.array(0.999))) / 0.002
+    assert jax.grad(evidence)(jnp.array(1.0)) == pytest.approx(float(slope), rel=1e-4)
+
+
+def test_a_saddle_is_left():
+    def valley(y):  # a saddle at a = b = 0, where every derivative of first order vanishes
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        b = numpyro.sample("b", dist.Normal(0, 1))
+        with numpyro.plate("N", len(y)):
+            numpyro.sample("y", dist.Normal(a * b, 0.1), obs=y)
+
+    approx = lb.laplace(valley, np.full(3, 2.0), curvature="gauss_newton")
+    a, b = (float(approx.mode[name]) for name in "ab")
+    assert a * b == pytest.approx(2, abs=0.01) and abs(a) == pytest.approx(abs(b), abs=1e-6)
+
+
+def hierarchical(x, t=None):
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    w = numpyro.sample("w", dist.Normal(0, scale).expand([1]))
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("t", dist.Normal(x @ w, 1), obs=t)
+
+
+def standardised(x, t=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([1]))
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("t", dist.Normal((x - x.mean()) @ w, 1), obs=t)
+
+
+def flat(x, t=None):
+    w = numpyro.sample("w", dist.ImproperUniform(dist.constraints.real, (), (2,)))
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("t", dist.Normal(x @ w[:1] + w.sum() * 0, 1), obs=t)
+
+
+@pytest.mark.parametrize(
+    ("model", "structure", "error", "words"),
+    [
+        (hierarchical, "diagonal", lb.UnsupportedModel, "couples them"),
+        (standardised, "diagonal", lb.UnsupportedModel, "not the sum over its observations"),
+        (flat, "dense", lb.NotPositiveDefinite, "not positive definite"),
+    ],
+)
+def test_what_a_structure_cannot_hold_is_refused(model, structure, error, words):
+    options = {"curvature": "gauss_newton", "structure": structure}
+    with pytest.raises(error, match=words):
+        lb.laplace(model, X, T, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"curvature": "fisher"}, ", ".join(CURVATURES)),
+        ({"structure": "sparse"}, ", ".join(STRUCTURES)),
+        ({"curvature": "hessian", "structure": "kronecker"}, "dense, diagonal, block, last_layer"),
+        ({"structure": "low_rank"}, "rank="),
+        ({"rank": 3}, "rank="),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"tolerance": 0.0}, "tolerance must be"),
+        ({"curvature": "hessian", "tolerance": 0.1}, "certified to rounding"),
+        ({"curvature": "empirical_fisher", "structure": "low_rank", "rank": 2}, "gauss_newton"),
+    ],
+)
+def test_options_that_do_not_exist(options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(**options)
+
+
+def test_too_large_for_memory_says_what_fits():
+    network = partial(bayesian_mlp, widths=(1000, 1000))
+    with pytest.raises(lb.LaplaceError, match=r"(?s)GiB.*\"kronecker\".*\"diagonal\"") as error:
+        lb.laplace(network, X, T)
+    assert "Hessian of 1,004,001 coordinates" in str(error.value)
+    sites = ModelDensity(network, (X, T)).sites
+    diagonal = precision_bytes(sites, Settings("gauss_newton", "diagonal"), float)
+    assert diagonal == 4 * 8 * 1_004_001
