@@ -241,8 +241,10 @@ def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceAppro
 def search(density: ModelDensity, start: Array | None, settings: Settings = EXACT) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
+    # Many coordinates in single precision: a nudge would take a start away from its mode.
+    nudged = start is None or settings.curvature == "hessian"
     start = density.start() if start is None else start
-    start = off_centre(start, density.room(start))
+    start = off_centre(start, density.room(start)) if nudged else start
     with twice_differentiable():
         found = locate(density, start, settings)
     precision = found.precision
