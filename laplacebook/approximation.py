@@ -24,7 +24,7 @@ from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
 from laplacebook.structured import low_rank_at
 
-__all__ = ["approximate", "fit", "laplace", "search", "search_again"]
+__all__ = ["approximate", "laplace", "search", "search_again"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
@@ -121,26 +121,8 @@ def laplace(
     113.3
     """
     settings = Settings(curvature, structure, rank, batch_size, tolerance)
-    return fit(ModelDensity(model, args, kwargs, space), start, starts, key, throw, settings)
-
-
-def fit(
-    density: ModelDensity,
-    start: Mapping[str, Any] | None,
-    starts: int = 1,
-    key: Key[Array, ""] | None = None,
-    throw: bool = True,
-    settings: Settings = EXACT,
-) -> LaplaceApproximation:
-    """The Laplace approximation of a density, of any structure; as :func:`approximate` else."""
-    if settings.structure not in ("last_layer", "low_rank"):
-        return approximate(density, start, starts, key, throw, settings)
-    metric = "dense" if density.dimension <= MANY else "diagonal"
-    first = replace(settings, curvature="gauss_newton", structure=metric, rank=None)
-    mode = approximate(density, start, starts, key, throw, first)
-    if not isinstance(mode.mode_vector, jax.core.Tracer) and not mode.certificate.converged:
-        return mode
-    return (_last_layer if settings.structure == "last_layer" else _low_rank)(mode, settings, throw)
+    density = ModelDensity(model, args, kwargs, space)
+    return approximate(density, start, starts, key, throw, settings)
 
 
 def approximate(
@@ -164,6 +146,25 @@ def approximate(
     Returns:
         A :class:`LaplaceApproximation`; raises as :func:`laplace` does.
     """
+    modes = (density, start, starts, key, throw)
+    if settings.structure not in ("last_layer", "low_rank"):
+        return _approximate(*modes, settings)
+    found = _approximate(*modes, _first(density, settings))
+    if not isinstance(found.mode_vector, jax.core.Tracer) and not found.certificate.converged:
+        return found
+    if settings.structure == "last_layer":
+        return _last_layer(found, settings, throw)
+    return _low_rank(found, settings)
+
+
+def _approximate(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int,
+    key: Key[Array, ""] | None,
+    throw: bool,
+    settings: Settings,
+) -> LaplaceApproximation:
     if starts < 1:
         raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
     found = search(density, None if start is None else density.start(start), settings)
@@ -183,19 +184,26 @@ def approximate(
     return best
 
 
+def _first(density: ModelDensity, settings: Settings) -> Settings:
+    """The settings of the search for a mode at which another structure is taken."""
+    if settings.structure not in ("last_layer", "low_rank"):
+        return settings
+    metric = "dense" if density.dimension <= MANY else "diagonal"
+    return replace(settings, curvature="gauss_newton", structure=metric, rank=None)
+
+
 def _last_layer(
     whole: LaplaceApproximation, settings: Settings, throw: bool
 ) -> LaplaceApproximation:
     density = last_layer_of(whole.density, whole.mode_vector)
     start = {site.name: whole.mode[site.name] for site in density.sites}
-    exact = settings.curvature == "hessian"
-    reduced = EXACT if exact else replace(settings, structure="dense")
-    return approximate(density, start, throw=throw, settings=reduced)
+    return _approximate(density, start, 1, None, throw, settings)
 
 
-def _low_rank(whole: LaplaceApproximation, settings: Settings, _: bool) -> LaplaceApproximation:
+def _low_rank(whole: LaplaceApproximation, settings: Settings) -> LaplaceApproximation:
     precision = low_rank_at(whole.density, whole.mode_vector, settings.rank or 0)
-    return replace(whole, precision=precision, settings=settings)
+    others = tuple(_low_rank(mode, settings) for mode in whole.other_modes)
+    return replace(whole, precision=precision, settings=settings, other_modes=others)
 
 
 def _best_of_several(first: LaplaceApproximation, key: Array, starts: int) -> LaplaceApproximation:
@@ -219,9 +227,12 @@ def search_again(
         An approximation for each search that ended at a mode.
     """
     density, settings = approx.density, approx.settings
+    low_rank = settings.structure == "low_rank"
+    first = _first(density, settings) if low_rank else settings
     points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
-    found = [_result(density, search(density, u, settings), settings) for u in points]
-    return [mode for mode in found if mode.certificate.converged]
+    found = [_result(density, search(density, u, first), first) for u in points]
+    modes = [mode for mode in found if mode.certificate.converged]
+    return [_low_rank(mode, settings) for mode in modes] if low_rank else modes
 
 
 def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceApproximation:
@@ -241,10 +252,11 @@ def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceAppro
 def search(density: ModelDensity, start: Array | None, settings: Settings = EXACT) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
-    # Many coordinates in single precision: a nudge would take a start away from its mode.
-    nudged = start is None or settings.curvature == "hessian"
+    given = jnp.zeros(()) if start is None else start
     start = density.start() if start is None else start
-    start = off_centre(start, density.room(start)) if nudged else start
+    # Many coordinates in single precision: a nudge of all would take a start away from its mode.
+    nudged = (given == 0) | (settings.curvature == "hessian")
+    start = jnp.where(nudged, off_centre(start, density.room(start)), start)
     with twice_differentiable():
         found = locate(density, start, settings)
     precision = found.precision

@@ -6,7 +6,12 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from laplacebook.contenders import Contender, contender, refuse_other_data
+from laplacebook.contenders import (
+    Contender,
+    contender,
+    refuse_other_curvature,
+    refuse_other_data,
+)
 from laplacebook.estimate import Estimate
 from laplacebook.table import Table
 
@@ -57,6 +62,7 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     rows = [contender(name, model) for name, model in models.items()]
     rows.sort(key=lambda row: (-row.log_evidence, row.name))
     weights = _weights([row.name for row in rows], prior)
+    refuse_other_curvature(rows)
     unchecked = refuse_other_data(rows)
     return Table(
         f"Comparison of {len(rows)} models, log Bayes factors against the first row",

@@ -12,10 +12,11 @@ from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.estimate import Estimate
 from laplacebook.observations import observed_numbers, same_numbers
 from laplacebook.plain import is_plain
+from laplacebook.report import made_of
 from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["Contender", "contender", "refuse_other_data"]
+__all__ = ["Contender", "contender", "refuse_other_curvature", "refuse_other_data"]
 
 
 class Contender(NamedTuple):
@@ -130,6 +131,24 @@ def refuse_other_data(rows: Sequence[Contender]) -> list[str]:
             raise _other_data({first: known[first], name: data})
     unknown = ", ".join(sorted(f"'{row.name}'" for row in rows if row.name not in known))
     return [f"not checked to be of the same data: {unknown}"] if unknown else []
+
+
+def refuse_other_curvature(rows: Sequence[Contender]) -> None:
+    """Refuse evidences that leave out different parts of the curvature.
+
+    Raises:
+        LaplaceError: two models were fitted with different curvatures or structures.
+    """
+    kinds = {row.name: made_of(row.approx.settings) for row in rows if row.approx is not None}
+    if len({*kinds.values()}) > 1:
+        listed = ", ".join(f"'{name}' with {kind}" for name, kind in kinds.items())
+        raise LaplaceError(
+            f"The models were fitted with different curvatures, {listed}: what a structure leaves out "
+            "of the curvature is missing in the evidence, by more than most Bayes factors.",
+            causes=["structure= or curvature= differs between the fits"],
+            remedy="fit all models in the same way. Where you know what you compare, pass the number "
+            "approx.log_evidence instead of approx.",
+        )
 
 
 def _data(row: Contender) -> np.ndarray | None:

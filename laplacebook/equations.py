@@ -95,7 +95,7 @@ def _inline(
 
 def _needed(equations: list[Equation], output: Atom) -> list[Equation]:
     """The equations on which the output depends."""
-    wanted, kept = {output}, []
+    wanted, kept = {output} if isinstance(output, int) else set(), []
     for equation in reversed(equations):
         if wanted.intersection(equation.outputs):
             kept.append(equation)

@@ -22,7 +22,7 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.hyperparameters import Hyperparameters
 from laplacebook.kronecker import Eigenbasis
 from laplacebook.low_rank import LowRankPrecision
-from laplacebook.outputs import split_likelihood
+from laplacebook.outputs import slope, split_likelihood
 from laplacebook.precision import BlockPrecision, DiagonalPrecision, Leaf, Precision
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
@@ -201,7 +201,7 @@ def at_fixed_mode(
             causes=["a prior precision for each layer", "a hyperparameter within the network"],
             remedy="vary one prior precision and one noise precision, or use another structure.",
         )
-    if proportional and settings.structure in ("dense", "block"):
+    if proportional and settings.structure in ("dense", "last_layer", "block"):
         parts = _split(base.prior, groups)
         return Stored(
             scaled,
@@ -215,7 +215,7 @@ def at_fixed_mode(
 
 def _bend(loss: Callable[[Array], Array], outputs: Array, kind: str) -> Array:
     if kind == "empirical_fisher":
-        return jax.grad(loss)(outputs)
+        return slope(loss, outputs)
     along = jax.random.uniform(jax.random.key(0), outputs.shape, outputs.dtype, 0.5, 1.5)
     return jax.jvp(jax.grad(loss), (outputs,), (along,))[1]
 

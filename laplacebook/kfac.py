@@ -13,7 +13,7 @@ from laplacebook.blame import not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.layers import Layer, LayeredProgram, find_layers
-from laplacebook.outputs import split_likelihood
+from laplacebook.outputs import slope, split_likelihood
 from laplacebook.row_factors import KINDS
 from laplacebook.row_sums import require_sum, rows_add_up
 from laplacebook.rows import Rows, rows_of
@@ -154,9 +154,7 @@ def _row(rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array)
     if kind == "gauss_newton":
         rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
     else:
-        # Beside eta, since at a logit of exactly 0 NumPyro's Bernoulli has a wrong slope.
-        beside = eta + jnp.finfo(eta.dtype).eps ** 0.75
-        rays, hessian = jax.grad(loss)(beside)[None], jnp.ones((1, 1), eta.dtype)
+        rays, hessian = slope(loss, eta)[None], jnp.ones((1, 1), eta.dtype)
     ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
     return _Row(inputs, of_layers, of_sites, hessian)
 

@@ -61,6 +61,8 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
             'structure="last_layer" makes the other layers part of the model: it cannot be compiled '
             "(jit, vmap, grad)."
         )
+    if isinstance(density.model, _LastLayer):
+        return density
     eta, _ = split_likelihood(density, u)
     parts = density.unravel(u)
     kept = 0

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from laplacebook.approximation import fit, search
+from laplacebook.approximation import approximate, search
 from laplacebook.ascent import Objective, ascend
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
@@ -168,7 +168,7 @@ def maximize_evidence(
     loud = 1.0 if peak.converged else np.nan
     if peak.converged:
         density = names.put(approx.density, peak.x)
-        again = fit(density, approx.mode, throw=throw, settings=approx.settings)
+        again = approximate(density, approx.mode, throw=throw, settings=approx.settings)
     else:
         again = _without_numbers(approx)
     return EvidenceMaximum(

@@ -11,11 +11,9 @@ from laplacebook.errors import LaplaceError
 from laplacebook.settings import Settings
 from laplacebook.sites import Site
 
-__all__ = ["available_memory", "precision_bytes", "require_memory"]
+__all__ = ["available_memory", "precision_bytes", "require_dense", "require_memory"]
 
-_COPIES = (
-    4  # of a matrix at once: the curvature, its sum with the prior, its factor, one in the making
-)
+_COPIES = 4  # of a matrix at once: curvature, its sum with the prior, its factor, one in the making
 _GIB = 2**30
 
 
@@ -104,6 +102,27 @@ def require_memory(sites: tuple[Site, ...], settings: Settings, dtype: Any) -> N
         if fitting
         else "use fewer parameters.",
     )
+
+
+def require_dense(D: int, dtype: Any) -> None:
+    """Refuse a (D, D) matrix, such as a covariance, that does not fit into memory.
+
+    Args:
+        D: how many coordinates.
+        dtype: of its numbers.
+
+    Raises:
+        LaplaceError: it does not fit.
+    """
+    free, needed = available_memory(), 2 * D**2 * jnp.zeros(0, dtype).dtype.itemsize
+    if free is not None and needed > free:
+        raise LaplaceError(
+            f"A dense matrix of {D:,} coordinates, made of the identity, needs {_gib(needed)} of memory "
+            f"in {jnp.zeros(0, dtype).dtype.name}, and {_gib(free)} are available.",
+            causes=["covariance, precision.matrix, inverse() or guide of a large approximation"],
+            remedy="use precision.diagonal_of_inverse(), variances(), solve() or sample(), which need no "
+            "matrix.",
+        )
 
 
 def _gib(number: int) -> str:

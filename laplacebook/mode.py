@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.descent import descend
-from laplacebook.metric import FEW
+from laplacebook.metric import COARSEST, FEW
 from laplacebook.newton import newton
 from laplacebook.precision import Leaf
 
@@ -53,8 +53,11 @@ class Certificate:
     def __repr__(self) -> str:
         if isinstance(self.converged, jax.core.Tracer) or jnp.ndim(self.converged):
             return f"Certificate(converged={self.converged})"
+        near = (
+            "mode certified" if self.newton_decrement <= COARSEST else "accepted, no mode certified"
+        )
         return (
-            f"{'mode certified' if self.converged else 'NO MODE'}: Newton decrement "
+            f"{near if self.converged else 'NO MODE'}: Newton decrement "
             f"{self.newton_decrement:.0e}, condition number {self.condition_number:.2g}, "
             f"{self.iterations} iterations"
         )

@@ -12,9 +12,10 @@ from numpyro import distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.density import ModelDensity
+from laplacebook.equations import equations_of
 from laplacebook.errors import UnsupportedModel
 
-__all__ = ["split_likelihood"]
+__all__ = ["slope", "split_likelihood"]
 
 _BERNOULLI = (dist.BernoulliLogits, dist.BernoulliProbs)
 _CATEGORICAL = (dist.CategoricalLogits, dist.CategoricalProbs)
@@ -41,13 +42,15 @@ def split_likelihood(
         the loss, a function of that.
 
     Raises:
-        UnsupportedModel: no site is observed, or one is a ``numpyro.factor``.
+        UnsupportedModel: no site is observed, or one is a ``numpyro.factor``; or data, a scale or a
+            mask depend on u, which eta and the loss would not see.
     """
     dtype = u.dtype
     trace, _ = density.trace(u)
     names = density.observed(trace)
     sites = [trace[name] for name in names]
     _require_distributions(names, sites)
+    _require_known(density, u, names)
     flat = [jax.tree.flatten(site["fn"], is_leaf=_is_family) for site in sites]
     leaves = [leaf for members, _ in flat for leaf in members]
     constants = [_parameters(leaf) for leaf in leaves]
@@ -59,6 +62,8 @@ def split_likelihood(
         return [_parameters(leaf, n) for leaf, n in zip(moved, natural, strict=True)]
 
     moving = _depend(lambda u: parameters(u, [False] * len(leaves)), u)
+    if any(m and not _is_real(x) for x, m in zip(_flat(constants), _flat(moving), strict=True)):
+        raise _unknown(names)
     natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
     moving = [[n or m for m in of] for n, of in zip(natural, moving, strict=True)]
 
@@ -82,6 +87,45 @@ def split_likelihood(
         return total
 
     return eta, loss
+
+
+def slope(loss: Callable[[Array], Array], eta: Float[Array, " C"]) -> Float[Array, " C"]:
+    """The gradient of a loss of outputs.
+
+    Beside 0 where one is exactly that, since there NumPyro's Bernoulli has a wrong slope.
+    """
+    return jax.grad(loss)(jnp.where(eta == 0, jnp.finfo(eta.dtype).eps ** 0.75, eta))
+
+
+def _require_known(density: ModelDensity, u: Array, names: list[str]) -> None:
+    """Refuse data and scales that depend on u."""
+
+    def taken_as_known(u: Array) -> Array:
+        trace, _ = density.trace(u)
+        known = [trace[name][part] for name in names for part in ("value", "scale")]
+        return jnp.concatenate([jnp.ravel(x).astype(float) for x in known if x is not None])
+
+    equations, output = equations_of(jax.make_jaxpr(taken_as_known)(u))
+    atoms = [output, *(x for equation in equations for x in equation.inputs)]
+    if any(isinstance(x, int) and x == 0 for x in atoms):  # u is the variable 0
+        raise _unknown(names)
+
+
+def _unknown(names: list[str]) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The data, the scale or the mask of {', '.join(map(repr, names))} depends on a latent site: "
+        "Gauss-Newton and Fisher curvature are of outputs, and take all else as known.",
+        causes=["obs= computed with a latent site", "numpyro.handlers.scale or mask with one"],
+        remedy='write the latent site into the distribution, or use curvature="hessian".',
+    )
+
+
+def _flat(lists: list[list[Any]]) -> list[Any]:
+    return [x for members in lists for x in members]
+
+
+def _is_real(x: Array) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
 
 
 def _require_distributions(names: list[str], sites: list[dict]) -> None:

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
+from laplacebook.memory import require_dense
+
 __all__ = ["BlockPrecision", "DensePrecision", "DiagonalPrecision", "Precision", "aligned", "loud"]
 
 Leaf = Any  # of a pytree: an array, or what a JAX transformation puts in its place
@@ -103,6 +105,7 @@ class Precision(ABC):
         return jnp.result_type(*jax.tree.leaves(self))
 
     def _identity(self) -> Float[Array, "D D"]:
+        require_dense(self.size, self._dtype)
         return jnp.eye(self.size, dtype=self._dtype)
 
 

@@ -12,7 +12,7 @@ from laplacebook.settings import EXACT, Settings
 from laplacebook.sites import Site
 from laplacebook.table import Table
 
-__all__ = ["improper_evidence", "made_of", "modes_found", "summary_table"]
+__all__ = ["improper_evidence", "made_of", "modes_found", "settings_lines", "summary_table"]
 
 
 def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Array]]) -> Table:
@@ -52,13 +52,16 @@ def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:
     return [f"{1 + len(others)} modes found, log evidence {log_evidence:.4f} (this one), {listed}"]
 
 
-def made_of(settings: Settings) -> list[str]:
-    """Lines that name a curvature that is not the Hessian, what was kept of it, and the tolerance."""
-    lines = []
-    if (settings.curvature, settings.structure) != (EXACT.curvature, EXACT.structure):
-        structure = settings.structure.replace("_", " ")
-        rank = f" {settings.rank}" if settings.rank else ""
-        lines.append(f"{settings.curvature.replace('_', ' ')} curvature, {structure}{rank}")
+def made_of(settings: Settings) -> str:
+    """The curvature and what was kept of it, in words."""
+    rank = f" {settings.rank}" if settings.rank else ""
+    structure = settings.structure.replace("_", " ")
+    return f"{settings.curvature.replace('_', ' ')} curvature, {structure}{rank}"
+
+
+def settings_lines(settings: Settings) -> list[str]:
+    """Lines that name a curvature that is not the whole Hessian, and the tolerance if it was given."""
+    lines = [] if made_of(settings) == made_of(EXACT) else [made_of(settings)]
     if settings.tolerance is not None:
         lines.append(f"a Newton decrement of {settings.tolerance:g} was accepted for a mode")
     return lines

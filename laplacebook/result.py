@@ -21,7 +21,7 @@ from laplacebook.marginals import marginals, values_at
 from laplacebook.mode import Certificate
 from laplacebook.observations import observed_sites
 from laplacebook.precision import Leaf, Precision
-from laplacebook.report import improper_evidence, made_of, modes_found, summary_table
+from laplacebook.report import improper_evidence, modes_found, settings_lines, summary_table
 from laplacebook.settings import EXACT, Settings
 from laplacebook.table import Table
 
@@ -260,7 +260,7 @@ class LaplaceApproximation:
         )
         constant = improper_evidence(self.density)
         modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
-        settings = made_of(self.settings)
+        settings = settings_lines(self.settings)
         lines = (evidence, *constant, *modes, *settings, str(self.certificate))
         return replace(table, footer=table.footer + lines)
 

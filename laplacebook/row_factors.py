@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from laplacebook.batches import NUMBERS
 from laplacebook.density import ModelDensity
-from laplacebook.outputs import split_likelihood
-from laplacebook.row_sums import row_log_likelihoods
+from laplacebook.outputs import slope, split_likelihood
 from laplacebook.rows import Rows
 
 __all__ = ["KINDS", "RowFactors", "row_factors", "sum_over_rows"]
@@ -69,9 +68,10 @@ def _gauss_newton(density: ModelDensity, u: Array) -> RowFactors:
 
 
 def _empirical_fisher(density: ModelDensity, u: Array) -> RowFactors:
-    gradient = jax.grad(lambda latent: row_log_likelihoods(density, latent, 1)[0])
-    parts = gradient(density.unravel(u))
-    jacobians = [parts[s.name].reshape(1, s.size) for s in density.sites]
+    eta, loss = split_likelihood(density, u)
+    outputs, pull = jax.vjp(eta, density.unravel(u))
+    (gradient,) = pull(slope(loss, outputs))
+    jacobians = [gradient[s.name].reshape(1, s.size) for s in density.sites]
     return RowFactors(jacobians, jnp.ones((1, 1), u.dtype))
 
 

@@ -10,7 +10,7 @@ from laplacebook import gauss_newton
 from laplacebook.curvature import prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.eigenpairs import top_eigenpairs
-from laplacebook.errors import UnsupportedModel
+from laplacebook.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.kfac import kronecker_factors
 from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
@@ -25,9 +25,8 @@ from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
 
-EQUAL = (
-    1e-6  # relative, of the prior precisions of one weight: what rounding may make of one number
-)
+ROUNDING = 1e3  # units in the last place of the largest eigenvalue: what may be zero
+EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
 def kept(hessian: Float[Array, "D D"], sizes: Sequence[int], structure: str) -> Precision:
@@ -36,7 +35,7 @@ def kept(hessian: Float[Array, "D D"], sizes: Sequence[int], structure: str) -> 
     Args:
         hessian: of the negative log joint.
         sizes: the number of coordinates of each latent site.
-        structure: ``"dense"``, ``"diagonal"`` or ``"block"``.
+        structure: ``"diagonal"`` or ``"block"``; all of it for any other.
     """
     if structure == "diagonal":
         return DiagonalPrecision(jnp.diagonal(hessian))
@@ -62,7 +61,7 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
     """
     kind, batch = settings.curvature, settings.batch_size
     prior, separate = prior_curvature(density, u)
-    if settings.structure == "dense":
+    if settings.structure in ("dense", "last_layer"):
         whole = jax.lax.cond(separate, lambda: jnp.diag(prior), lambda: prior_hessian(density, u))
         return DensePrecision.of(gauss_newton.dense(density, u, kind, batch) + whole)
     prior *= loud(separate, prior.dtype)
@@ -91,6 +90,7 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
     Raises:
         ValueError: u is not known, under a JAX transformation.
         UnsupportedModel: the model has no Gauss-Newton curvature, or a prior that couples sites.
+        NotPositiveDefinite: one of the eigenvalues is negative.
         NotConverged: the eigenpairs were not found; and other errors of
             :func:`~laplacebook.eigenpairs.top_eigenpairs`.
     """
@@ -101,6 +101,14 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
         raise coupled("low_rank")
     product = gauss_newton.gauss_newton_product(density, u)
     vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
+    rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(values))
+    if values[-1] < -rounding:
+        raise NotPositiveDefinite(
+            f"The Gauss-Newton matrix has a negative eigenvalue, {float(values[-1]):.2g} of the prior "
+            "precision, which a low rank beside the prior does not hold.",
+            causes=["an outcome whose loss is not convex (a Student-t beside outliers)"],
+            remedy='use structure="dense", or a smaller rank. Nothing was set to zero.',
+        )
     return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
 
 

@@ -84,6 +84,30 @@ def test_a_factor_and_a_prior_alone_are_refused():
         split_likelihood(prior, jnp.zeros(2))
 
 
+def scaled_by_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 7), numpyro.handlers.scale(scale=jnp.exp(w[0])):
+        numpyro.sample("y", dist.Normal(X @ w, 1), obs=y)
+
+
+def data_less_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    numpyro.sample("y", dist.Normal(X @ w, 1), obs=y - w[0])
+
+
+def masked_by_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    numpyro.sample("y", dist.Normal(X @ w, 1).mask(X[:, 0] > w[0]), obs=y)
+
+
+@pytest.mark.parametrize("model", [scaled_by_a_latent, data_less_a_latent, masked_by_a_latent])
+def test_what_outputs_do_not_tell_is_refused(model):
+    with pytest.raises(
+        lb.UnsupportedModel, match="the scale or the mask of 'y' depends on a latent"
+    ):
+        split_likelihood(ModelDensity(model, (X, real)), jnp.zeros(2))
+
+
 def of_fixed_size(X, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
     with numpyro.plate("n", 7):

@@ -208,50 +208,6 @@ def test_gradient_of_the_log_determinant(name, dtype):
     assert found == pytest.approx(expected, rel=1e-7 if dtype == np.float64 else 1e-4)
 
 
-LARGE = 100_000
-STRUCTURES_AT_SCALE = {
-    "diagonal": (lb.DiagonalPrecision, [(LARGE,)]),
-    "kronecker": (kronecker, [(249, 249), (400, 400), (), (400, 400)]),
-    "low rank": (lb.LowRankPrecision.of, [(LARGE,), (LARGE, 5), (5,)]),
-}
-METHODS = {
-    "matvec": lambda a, v: a.matvec(v),
-    "solve": lambda a, v: a.solve(v),
-    "log_determinant": lambda a, v: a.log_determinant(),
-    "sample": lambda a, v: a.sample(KEY, (2,)),
-    "whitened": lambda a, v: a.whitened(v),
-    "half_solve": lambda a, v: a.half_solve(v),
-    "diagonal_of_inverse": lambda a, v: a.diagonal_of_inverse(),
-    "variances": lambda a, v: a.variances(jnp.stack([v, v])),
-}
-
-
-def sizes(jaxpr):
-    """How many numbers each array of a program has."""
-    for equation in jaxpr.eqns:
-        yield from (variable.aval.size for variable in equation.outvars)
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(inner, "jaxpr", inner)
-            yield from sizes(inner) if hasattr(inner, "eqns") else ()
-
-
-def largest(program, shapes):
-    abstract = [jax.ShapeDtypeStruct(shape, float) for shape in [*shapes, (LARGE,)]]
-    return max(sizes(jax.make_jaxpr(program)(*abstract).jaxpr))
-
-
-@pytest.mark.parametrize(("of", "shapes"), STRUCTURES_AT_SCALE.values())
-def test_no_matrix_is_formed(of, shapes):
-    def gradient(*given):
-        return jax.grad(lambda parts: of(*parts).log_determinant())(given[:-1])
-
-    assert largest(gradient, shapes) <= 10 * LARGE
-    for method in METHODS.values():
-        assert largest(lambda *given, m=method: m(of(*given[:-1]), given[-1]), shapes) <= 10 * LARGE
-    for method in (lambda a: a.inverse(), lambda a: a.matrix):
-        assert largest(lambda *given, m=method: m(of(*given[:-1])), shapes) >= LARGE**2
-
-
 def regression(features, y=None):
     """Ten coordinates, of which one is the logarithm of a number."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([D - 1]).to_event(1))

@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.memory import precision_bytes
 from laplacebook.models import bayesian_mlp
 from laplacebook.settings import CURVATURES, STRUCTURES, Settings
-from laplacebook.structured import precision_at
+from laplacebook.structured import low_rank_at, precision_at
 
 RNG = np.random.default_rng(1)
 X = RNG.uniform(-2, 2, size=(12, 1))
@@ -78,6 +78,8 @@ def test_full_rank_is_dense_and_low_rank_is_less(dense):
     np.testing.assert_allclose(whole.precision.matrix, dense.precision.matrix, rtol=1e-8, atol=1e-8)
     assert whole.log_evidence == pytest.approx(float(dense.log_evidence), abs=1e-8)
     assert less.log_evidence > dense.log_evidence  # what is left out would have raised |A|
+    with pytest.raises(lb.LaplaceError, match="different curvatures"):
+        lb.compare({"all of it": dense, "two directions": less})
 
 
 def test_the_last_layer_is_linear_regression_on_its_features(dense):
@@ -85,6 +87,7 @@ def test_the_last_layer_is_linear_regression_on_its_features(dense):
     features = np.hstack([np.tanh(X @ dense.mode["w1"] + dense.mode["b1"]), np.ones((12, 1))])
     A = np.eye(3) + 100 * features.T @ features
     assert [site.name for site in approx.density.sites] == ["w2", "b2"]
+    assert "gauss newton curvature, last layer" in repr(approx)
     np.testing.assert_allclose(approx.precision.matrix, A, rtol=1e-6)
     np.testing.assert_allclose(
         approx.mode_vector, np.linalg.solve(A, 100 * features.T @ T), atol=1e-6
@@ -101,6 +104,7 @@ def test_a_tolerance_is_in_the_summary_and_in_a_file(tmp_path):
     assert again.settings == approx.settings
     assert 1e-6 < approx.certificate.newton_decrement <= 0.5
     assert "a Newton decrement of 0.5 was accepted" in repr(approx)
+    assert "no mode certified" in repr(approx)
 
 
 def test_derivatives_go_through_the_mode(dense):
@@ -121,6 +125,32 @@ def test_a_saddle_is_left():
     approx = lb.laplace(valley, np.full(3, 2.0), curvature="gauss_newton")
     a, b = (float(approx.mode[name]) for name in "ab")
     assert a * b == pytest.approx(2, abs=0.01) and abs(a) == pytest.approx(abs(b), abs=1e-6)
+
+
+def heads(y):
+    logit = numpyro.sample("logit", dist.Normal(0, 1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=logit), obs=y)
+
+
+@pytest.mark.parametrize("structure", ["dense", "kronecker"])
+def test_the_fisher_matrix_at_a_logit_of_zero(structure):
+    """Where NumPyro's slope of a Bernoulli is 1 and 0, and not 1/2."""
+    density = ModelDensity(heads, (np.repeat([1.0, 0.0], [7, 3]),))
+    precision = precision_at(density, jnp.zeros(1), Settings("empirical_fisher", structure))
+    assert precision.matrix == pytest.approx(1 + 10 / 4, abs=1e-9)
+
+
+def outlier(x, t=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("t", dist.StudentT(3.0, w, 0.3), obs=t)
+
+
+def test_a_negative_eigenvalue_is_not_set_to_zero():
+    density = ModelDensity(outlier, (np.zeros(2), np.array([1.0, 2.0])))
+    with pytest.raises(lb.NotPositiveDefinite, match="negative eigenvalue"):
+        low_rank_at(density, jnp.zeros(1), 1)
 
 
 def hierarchical(x, t=None):
