@@ -14,7 +14,7 @@ from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, NotConverged, NotPositiveDefinite, UnsupportedModel
 from laplacebook.metric import COARSEST, rounding_floor
 from laplacebook.mode import Certificate
-from laplacebook.newton import MAX_ITERATIONS
+from laplacebook.newton_steps import MAX_ITERATIONS
 from laplacebook.reasons import reasons
 
 __all__ = ["explain", "jumps_about", "twice_differentiable"]
