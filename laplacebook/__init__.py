@@ -6,6 +6,7 @@ from types import ModuleType
 from laplacebook import datasets, models
 from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
+from laplacebook.chunks import laplace_of_chunks
 from laplacebook.comparison import compare
 from laplacebook.criteria import bic
 from laplacebook.diagnosis import Diagnosis
@@ -32,11 +33,13 @@ from laplacebook.low_rank import LowRankPrecision
 from laplacebook.maximize_evidence import EvidenceMaximum, maximize_evidence
 from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
+from laplacebook.passes import Chunks
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import BlockPrecision, DensePrecision, DiagonalPrecision, Precision
 from laplacebook.predictive import Prediction, predict
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
+from laplacebook.sharding import shard
 from laplacebook.storage import load
 from laplacebook.table import Table
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
@@ -47,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BlockPrecision",
     "Certificate",
+    "Chunks",
     "DensePrecision",
     "Diagnosis",
     "DiagonalPrecision",
@@ -76,6 +80,7 @@ __all__ = [
     "importance_sampling",
     "kl_divergence",
     "laplace",
+    "laplace_of_chunks",
     "laplace_of_density",
     "linear_gaussian",
     "load",
@@ -86,6 +91,7 @@ __all__ = [
     "plotting",
     "predict",
     "prior_sampling",
+    "shard",
     "taylor_coefficients",
     "taylor_polynomial",
     "train",

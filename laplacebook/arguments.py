@@ -17,6 +17,7 @@ from numpyro.primitives import Messenger
 from laplacebook.errors import UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
+from laplacebook.sharding import placed
 
 __all__ = ["arrays_blamed", "join", "not_finite", "positional_names", "split"]
 
@@ -131,7 +132,7 @@ def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
 
 def _own(leaf: Any) -> Array:
     """The array; of a NumPy one a copy, for the result goes on describing the data of the fit."""
-    return leaf if isinstance(leaf, jax.Array) else jnp.array(leaf)
+    return placed(leaf) if isinstance(leaf, jax.Array) else jnp.array(leaf)
 
 
 def _is_inexact(leaf: Any) -> bool:

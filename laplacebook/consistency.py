@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.precision import Precision
 
-__all__ = ["follows_gradient"]
+__all__ = ["FEW", "NODES", "direction_of_look", "fails", "follows_finely", "follows_gradient"]
 
 ALLOWED = 0.1  # of the log joint, in nats
 SHARE = 0.25  # of its own change, or of what bounds the error of the quadrature
@@ -47,16 +47,14 @@ def follows_gradient(
     Returns:
         Whether it does; true where f is not finite at one of the five. No derivative goes through.
     """
-    signs = np.random.default_rng(1).choice([-1, 1], mode.size) / np.sqrt(mode.size)
-    direction = precision.whitened(jnp.asarray(signs, mode.dtype))
-    direction *= jnp.minimum(1, jnp.min(room / jnp.abs(direction)) / 2)
+    direction = direction_of_look(mode, precision, room)
     nodes, unit = jnp.asarray(NODES, mode.dtype), jnp.ones((), mode.dtype)
     line, constants = jax.closure_convert(lambda t: f(mode + t * direction), unit)
     constants = lax.stop_gradient(constants)  # a loop of unknown length has no reverse mode
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         i, values, slopes = state
-        return (i < FEW) | ((i < nodes.size) & _fails(values[:FEW], slopes[:FEW]))
+        return (i < FEW) | ((i < nodes.size) & fails(values[:FEW], slopes[:FEW]))
 
     def look(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, values, slopes = state
@@ -65,12 +63,19 @@ def follows_gradient(
 
     start = jnp.zeros((), int), jnp.zeros_like(nodes), jnp.zeros_like(nodes)
     _, values, slopes = lax.while_loop(unfinished, look, start)
-    fine = (2, FINE.size)
-    follows = _follows(values[FEW:].reshape(fine), slopes[FEW:].reshape(fine))
-    return ~_fails(values[:FEW], slopes[:FEW]) | follows
+    return ~fails(values[:FEW], slopes[:FEW]) | follows_finely(values[FEW:], slopes[FEW:])
 
 
-def _fails(values: Float[Array, "5"], slopes: Float[Array, "5"]) -> Bool[Array, ""]:
+def direction_of_look(
+    mode: Float[Array, " D"], precision: Precision, room: Float[Array, " D"]
+) -> Float[Array, " D"]:
+    """One standard deviation in an irregular direction, no further than half of the room."""
+    signs = np.random.default_rng(1).choice([-1, 1], mode.size) / np.sqrt(mode.size)
+    direction = precision.whitened(jnp.asarray(signs, mode.dtype))
+    return direction * jnp.minimum(1, jnp.min(room / jnp.abs(direction)) / 2)
+
+
+def fails(values: Float[Array, "5"], slopes: Float[Array, "5"]) -> Bool[Array, ""]:
     """Whether five evaluations at the nodes of Gauss and Lobatto contradict each other."""
     odd = values[4] - values[0]
     odd_slopes = 2 * jnp.asarray(WEIGHTS, slopes.dtype) @ slopes
@@ -82,12 +87,13 @@ def _fails(values: Float[Array, "5"], slopes: Float[Array, "5"]) -> Bool[Array, 
     return gap > ALLOWED + SHARE * change + _noise(values)
 
 
-def _follows(values: Float[Array, "2 n"], slopes: Float[Array, "2 n"]) -> Bool[Array, ""]:
-    """Whether f does what its slope says from the mode to the end of each panel, on both sides.
+def follows_finely(values: Float[Array, " n"], slopes: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Whether at the finer nodes f does what its slope says from the mode to the end of each panel, on both sides.
 
     Where the slope is monotone within a panel, the error of the quadrature is at most 0.18 of the
     panel's length times the range of the slope: that of a step in the worst place.
     """
+    values, slopes = values.reshape(2, FINE.size), slopes.reshape(2, FINE.size)
     panels = slopes[:, np.add.outer(4 * np.arange(PANELS), np.arange(FEW))]
     outwards = np.array([[-1], [1]]) / PANELS
     explained = jnp.asarray(outwards, slopes.dtype) * (panels @ jnp.asarray(WEIGHTS, slopes.dtype))

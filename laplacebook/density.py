@@ -4,8 +4,8 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,11 @@ from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 from laplacebook.arguments import arrays_blamed, join, not_finite, split
 from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
+from laplacebook.sharding import Placement, placement_of
 from laplacebook.sites import Site, find_sites
 from laplacebook.start import prior_centre, prior_draw, refuse_outside, start_values
 from laplacebook.trace import (
+    Terms,
     log_jacobian,
     refuse_complex,
     room,
@@ -31,20 +33,6 @@ from laplacebook.trace import (
 )
 
 __all__ = ["ModelDensity", "Terms"]
-
-
-class Terms(NamedTuple):
-    """The log joint at one point, in its parts.
-
-    ``log_prior`` includes the log Jacobian in the unconstrained space; ``values`` are the latent
-    sites on the scale on which the user wrote the model; ``room`` is how far each coordinate is
-    from the nearest end of its interval, infinite in the unconstrained space.
-    """
-
-    log_likelihood: Float[Array, ""]
-    log_prior: Float[Array, ""]
-    values: dict[str, Array]
-    room: Float[Array, " D"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -86,7 +74,7 @@ class ModelDensity:
                 remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
             )
         self._data, rest = split(model, args, kwargs or {})
-        self._program = (Fixed(model), rest, space)
+        self._program = (Fixed(model), rest, space, placement_of(self._data))
 
     def tree_flatten(self) -> tuple[tuple[list], tuple]:
         """The data, and the program that they go into."""
@@ -109,6 +97,16 @@ class ModelDensity:
     def space(self) -> str:
         """The space of u, ``"unconstrained"`` or ``"constrained"``."""
         return self._program[2]
+
+    @property
+    def placement(self) -> Placement | None:
+        """How the rows of the data are spread over devices; None if they are not."""
+        return self._program[3]
+
+    def on_one_device(self) -> "ModelDensity":
+        """The same density, taken as one whose data are not spread over devices."""
+        program = (*self._program[:3], None)
+        return type(self).tree_unflatten(program, (self._data,))
 
     @property
     def arguments(self) -> tuple[tuple, dict]:
@@ -231,6 +229,10 @@ class ModelDensity:
         """f(u) = -log p(D, theta), the function whose minimum is the mode, and its terms."""
         terms = self.terms(u)
         return -(terms.log_likelihood + terms.log_prior), terms
+
+    def parts(self) -> Iterator["ModelDensity"]:
+        """Densities whose losses add up to that of this one."""
+        yield self
 
     def valid(self, u: Float[Array, " D"]) -> Bool[Array, ""]:
         """Whether at u all parameters of all distributions are valid, and support their data."""

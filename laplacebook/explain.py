@@ -58,15 +58,15 @@ def explain(
     Returns:
         The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
     """
-    value, terms, hessian, finite, valid = _look(density, u)
+    value, terms, hessian, finite, wrong = _look_at_all(density, u)
     first = certificate.iterations <= 1
     edge = [] if first else _sites_at_edge(density, u, terms, hessian)
     if edge:
         return _boundary(density, edge)
     if not (finite or first) and np.isfinite(value):
         return _unbounded(density, u, value)
-    if not (finite and valid):
-        return not_finite(density, u)
+    if wrong is not None:
+        return not_finite(wrong, u)
     if not np.isfinite(certificate.condition_number):
         return _not_positive_definite(density, hessian)
     kinks = _kinks(density, u, hessian)
@@ -76,6 +76,19 @@ def explain(
         return jumps_about(density, u)
     level = certificate.newton_decrement <= COARSEST
     return _level(density, u) if level else _not_converged(density, u, certificate)
+
+
+def _look_at_all(
+    density: ModelDensity, u: Array
+) -> tuple[Array, Terms, Array, bool, ModelDensity | None]:
+    """f, the terms of its last part, the Hessian, whether all is finite, and which part is wrong."""
+    finite, wrong, value, hessian = True, None, jnp.zeros(()), jnp.zeros((u.size, u.size))
+    for part in density.parts():
+        of_part, terms, bend, is_finite, is_valid = _look(part, u)
+        value, hessian, finite = value + of_part, hessian + bend, finite and bool(is_finite)
+        if wrong is None and not (is_finite and is_valid):
+            wrong = part
+    return value, terms, hessian, finite, wrong
 
 
 @jax.jit
@@ -150,7 +163,7 @@ def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, f
     """The coordinates across which the slope jumps by as much however near one looks."""
     diagonal = jnp.abs(jnp.diagonal(hessian))
     scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
-    far, near = np.asarray(_jumps(density, u, scale))
+    far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()
     return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]

@@ -78,24 +78,18 @@ def _factors(
     density: ModelDensity, u: Array, kind: str, batch_size: int | None
 ) -> tuple[tuple[Array, Array] | Array, ...]:
     """The factors, NaN where the rows do not add up."""
-    rows = rows_of(density)
-    program, outputs = _layers(rows, u)
-    size = batch_size or _batch_size(rows, program.layers, outputs)
-    batches = -(-rows.number // size)
-    size = -(-rows.number // batches)
-    index = jnp.arange(batches * size).reshape(batches, size)
-    per_row = jax.vmap(partial(_row, rows, u, program, kind))
+    rows, layers = rows_of(density), list[Layer]()
 
-    def add(total: _Totals, index: Array) -> tuple[_Totals, None]:
-        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
-        batch = _contract(program.layers, per_row(index % rows.number), counted)
-        return jax.tree.map(jnp.add, total, batch), None
+    def add_up(rows: Rows, u: Array) -> _Totals:
+        program, outputs = _layers(rows, u)
+        layers[:] = program.layers
+        return _add_up(rows, u, program, kind, batch_size or _batch_size(rows, layers, outputs))
 
-    total, _ = jax.lax.scan(add, _zeros(density, program.layers, u.dtype), index)
+    total = rows.over_shards(add_up, u)
     loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
     finished = iter(total.layers)
     blocks = iter(total.blocks)
-    at = {layer.site: layer for layer in program.layers}
+    at = {layer.site: layer for layer in layers}
     factors: list[tuple[Array, Array] | Array] = []
     for i in range(len(density.sites)):
         if i in at:
@@ -107,6 +101,20 @@ def _factors(
             block = next(blocks)
             factors.append(loud * (block + block.T) / 2)
     return tuple(factors)
+
+
+def _add_up(rows: Rows, u: Array, program: LayeredProgram, kind: str, size: int) -> "_Totals":
+    batches = -(-rows.number // size)
+    size = -(-rows.number // batches)
+    index = jnp.arange(batches * size).reshape(batches, size)
+    per_row = jax.vmap(partial(_row, rows, u, program, kind))
+
+    def add(total: _Totals, index: Array) -> tuple[_Totals, None]:
+        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
+        batch = _contract(program.layers, per_row(index % rows.number), counted)
+        return jax.tree.map(jnp.add, total, batch), None
+
+    return jax.lax.scan(add, _zeros(rows.density, program.layers, u.dtype), index)[0]
 
 
 class _Totals(NamedTuple):

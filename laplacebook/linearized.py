@@ -138,30 +138,35 @@ def _by_rows(
         return None
     step = _step(precision)
 
-    def one(index: Int[Array, ""]) -> tuple[Array, Array]:
-        def output(values: dict[str, Array]) -> Array:
-            return outcome_given(rows.take(index[None]), values, observed, site).predictor[0]
+    def each(
+        rows: Rows, values: Any, pull: Callable, precision: Precision, step: Array
+    ) -> tuple[Array, Array, Array]:
+        def one(index: Int[Array, ""]) -> tuple[Array, Array]:
+            def output(values: dict[str, Array]) -> Array:
+                return outcome_given(rows.take(index[None]), values, observed, site).predictor[0]
 
-        mean, back = jax.vjp(output, values)
-        units = jnp.eye(mean.size, dtype=mean.dtype).reshape(-1, *mean.shape)
-        return mean, jax.vmap(lambda unit: density.ravel(*pull(*back(unit))))(units)
+            mean, back = jax.vjp(output, values)
+            units = jnp.eye(mean.size, dtype=mean.dtype).reshape(-1, *mean.shape)
+            return mean, jax.vmap(lambda unit: density.ravel(*pull(*back(unit))))(units)
 
-    def of_batch(index: Int[Array, " B"]) -> tuple[Array, Array, Array]:
-        mean, jacobians = jax.vmap(one)(index)
-        jacobian = jacobians.reshape(-1, mode.size)
-        if joint and mean.ndim > 1:
-            outputs = jacobian.reshape(-1, mean.shape[-1], mode.size)
-            squares = jax.vmap(precision.variances)(outputs).reshape(*mean.shape, -1)
-        else:
-            half = precision.half_solve(jacobian.T)
-            squares = jnp.sum(half**2, axis=0).reshape(mean.shape)
-        return mean, (jacobian @ step).reshape(mean.shape), squares
+        def of_batch(index: Int[Array, " B"]) -> tuple[Array, Array, Array]:
+            mean, jacobians = jax.vmap(one)(index)
+            jacobian = jacobians.reshape(-1, step.size)
+            if joint and mean.ndim > 1:
+                some = jacobian.reshape(-1, mean.shape[-1], step.size)
+                squares = jax.vmap(precision.variances)(some).reshape(*mean.shape, -1)
+            else:
+                half = precision.half_solve(jacobian.T)
+                squares = jnp.sum(half**2, axis=0).reshape(mean.shape)
+            return mean, (jacobian @ step).reshape(mean.shape), squares
+
+        return _in_batches(of_batch, rows.number, outputs * step.size)
 
     predictor = _predictor(density, new, site)
     mean, slope, noise = jax.jvp(predictor, (mode,), (step,), has_aux=True)
-    alone, slope_alone, squares = _in_batches(
-        of_batch, rows.number, prod(mean.shape[1:]) * mode.size
-    )
+    outputs = prod(mean.shape[1:])
+    operands = (values, pull, precision, step)
+    alone, slope_alone, squares = rows.over_shards(each, *operands, summed=False)
     variance, covariance = _parts(squares, mean)
     slack = _slack(mean, variance, mode.size)
     near = jnp.abs(alone - mean) <= _allowed(mean.dtype) * (1 + jnp.abs(mean))

@@ -19,6 +19,7 @@ from laplacebook.errors import NotConverged
 from laplacebook.fixed_mode import at_fixed_mode
 from laplacebook.hyperparameters import Hyperparameters
 from laplacebook.no_maximum import explain_no_maximum
+from laplacebook.passes import ChunkedDensity
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
@@ -152,6 +153,8 @@ def maximize_evidence(
             "maximize_evidence takes a fit that found a mode, and this one found none.",
             remedy="fit again with throw=True, which says why.",
         )
+    if isinstance(approx.density, ChunkedDensity):
+        raise approx.density.without_data()
     objective: Objective
     if refit:
         if approx.settings.structure == "low_rank":

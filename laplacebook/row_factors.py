@@ -1,6 +1,7 @@
 """The curvature of a log likelihood as a sum over rows of J'HJ, accumulated a batch at a time."""
 
 from collections.abc import Callable
+from functools import partial
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -100,7 +101,12 @@ def sum_over_rows(
     """
     if kind not in KINDS:
         raise ValueError(f"kind is one of {', '.join(map(repr, KINDS))}, not {kind!r}")
+    return rows.over_shards(partial(_sum, kind=kind, batch_size=batch_size, share=share), u)
 
+
+def _sum(
+    rows: Rows, u: Array, kind: str, batch_size: int | None, share: Callable[[RowFactors], Any]
+) -> Any:
     def of_batch(index: Int[Array, " B"]) -> Any:
         # The last batch is made up by rows taken again, with weight zero.
         factors = row_factors(rows, u, kind, index % rows.number)

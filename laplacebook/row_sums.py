@@ -12,7 +12,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 from laplacebook.rows import Rows, rows_of
 
-__all__ = ["require_sum", "row_log_likelihoods", "rows_add_up"]
+__all__ = ["add_up", "require_sum", "row_log_likelihoods", "rows_add_up"]
 
 AWAY = 0.125  # of 1 + |u|: where the rows are compared, since at 0 a model may not see its data
 
@@ -63,19 +63,29 @@ def rows_add_up(rows: Rows, u: Float[Array, " D"]) -> Bool[Array, ""]:
     far = AWAY * (1 + jnp.abs(u)) * jax.random.uniform(jax.random.key(1), u.shape, u.dtype, 0.5)
     beside = u + sign * jnp.minimum(far, rows.density.room(u) / 2)
     together = row_log_likelihoods(rows.density, beside, rows.number)
+    other = rows.over_shards(_other_alone, beside, by_row=(together,))
+    return jnp.any(jnp.isfinite(together)) & (other == 0)
+
+
+def _other_alone(rows: Rows, u: Array, together: Array) -> Array:
+    """How many rows have another log likelihood alone than together."""
 
     def alone(index: Array) -> Array:
-        return row_log_likelihoods(rows.take(index[None]), beside, 1)[0]
+        return row_log_likelihoods(rows.take(index[None]), u, 1)[0]
 
     apart = jax.lax.map(alone, jnp.arange(rows.number), batch_size=min(rows.number, 1024))
     tolerance = jnp.cbrt(jnp.finfo(u.dtype).eps)
-    seen = jnp.isfinite(together)
     same = jnp.abs(apart - together) <= tolerance * (1 + jnp.abs(together))
-    return jnp.any(seen) & jnp.all(jnp.where(seen, same, ~jnp.isfinite(apart)))
+    return jnp.sum(~jnp.where(jnp.isfinite(together), same, ~jnp.isfinite(apart)))
 
 
 @jax.jit
-def _add_up(density: ModelDensity, u: Array) -> Array:
+def add_up(density: ModelDensity, u: Float[Array, " D"]) -> Bool[Array, ""]:
+    """Whether the log likelihood of a model is the sum over its rows, as :func:`rows_add_up` sees it.
+
+    Raises:
+        UnsupportedModel: the observations cannot be taken one by one.
+    """
     return rows_add_up(rows_of(density), u)
 
 
@@ -89,7 +99,7 @@ def require_sum(density: ModelDensity, u: Float[Array, " D"]) -> None:
     Raises:
         UnsupportedModel: it is not, or the observations cannot be taken one by one.
     """
-    if not _add_up(density, u):
+    if not add_up(density, u):
         raise UnsupportedModel(
             "The log likelihood of this model is not the sum over its observations: alone, an "
             "observation has another likelihood than among the others.",

@@ -1,5 +1,6 @@
 """The data of a model row by row: its observations enter the likelihood one by one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -7,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
 from laplacebook.density import ModelDensity
@@ -40,6 +42,46 @@ class Rows:
         leaves, structure = jax.tree.flatten(self.density)
         taken = [x[index] if c else x for x, c in zip(leaves, self.carried, strict=True)]
         return jax.tree.unflatten(structure, taken)
+
+    def over_shards(
+        self,
+        function: Callable[..., Any],
+        *operands: Any,
+        by_row: tuple[Array, ...] = (),
+        summed: bool = True,
+    ) -> Any:
+        """What a function makes of the rows of each device, where they lie.
+
+        Args:
+            function: of :class:`Rows`, ``operands`` and ``by_row``; returns a pytree of arrays.
+            operands: pytrees of arrays, the same for all rows; a function must not close over others.
+            by_row: arrays of shape (N, ...).
+            summed: whether what it returns is summed over devices, or has an axis of rows to be put
+                together.
+
+        Returns:
+            The sum, or for each row the value; ``function(self, *operands, *by_row)`` where the
+            data are not spread over devices.
+        """
+        place = self.density.placement
+        if place is None:
+            return function(self, *operands, *by_row)
+        leaves, structure = jax.tree.flatten(self.density.on_one_device())
+
+        def here(leaves: list, operands: tuple, by_row: tuple) -> Any:
+            own = jax.tree.unflatten(structure, leaves)
+            rows = Rows(own, self.number // place.number, self.carried)
+            found = function(rows, *operands, *by_row)
+            return jax.lax.psum(found, place.axes) if summed else found
+
+        apart, whole = PartitionSpec(place.axes), PartitionSpec()
+        return jax.shard_map(
+            here,
+            mesh=place.mesh,
+            in_specs=([apart if carried else whole for carried in self.carried], whole, apart),
+            out_specs=whole if summed else apart,
+            check_vma=False,
+        )(leaves, operands, by_row)
 
 
 def rows_of(density: ModelDensity) -> Rows:

@@ -1,0 +1,239 @@
+"""The Laplace approximation from data that do not fit into memory: the same search, in passes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook.approximation import EDGE
+from laplacebook.consistency import FEW as FEW_NODES
+from laplacebook.consistency import NODES, direction_of_look, fails, follows_finely
+from laplacebook.curvature import value_gradient_hessian
+from laplacebook.density import Terms
+from laplacebook.errors import UnsupportedModel
+from laplacebook.explain import explain, twice_differentiable
+from laplacebook.metric import FEW
+from laplacebook.mode import MANY, Certificate
+from laplacebook.newton import Search, ended
+from laplacebook.newton_steps import (
+    EXACT,
+    KEPT,
+    ROUGH,
+    Look,
+    Verdict,
+    conclude,
+    initial_state,
+    judge,
+    next_step,
+    point_after,
+    unfinished,
+)
+from laplacebook.passes import ChunkedDensity, Part, Passes
+from laplacebook.precision import Precision
+from laplacebook.result import LaplaceApproximation
+from laplacebook.settings import Settings
+from laplacebook.start import off_centre
+from laplacebook.structured import kept
+
+__all__ = ["laplace_of_chunks"]
+
+SAME = 1e-8  # relative: the log prior of one chunk and of another
+
+
+def laplace_of_chunks(
+    model: Callable,
+    chunks: Iterable[Any],
+    *,
+    space: str = "unconstrained",
+    structure: str = "dense",
+    start: Mapping[str, Any] | None = None,
+    throw: bool = True,
+    progress_bar: bool | None = None,
+    **kwargs: Any,
+) -> LaplaceApproximation:
+    """The Laplace approximation of a posterior whose data come in chunks of rows.
+
+    The same search, the same certificate and the same numbers as :func:`~laplacebook.laplace` of all
+    rows at once. Each evaluation of the log joint is a pass through the chunks, with two of them in
+    memory. A chunk may itself be sharded over devices. Not under ``jit``.
+
+    Args:
+        model: a NumPyro model of any number of rows, whose log likelihood is the sum over them.
+        chunks: an iterable that begins afresh each time it is iterated: :class:`~laplacebook.Chunks`
+            of arrays or memory maps, a list, or an object whose ``__iter__`` opens the data again. Each
+            chunk is a tuple of the positional arguments of the model, or the only one.
+        space: as in :func:`~laplacebook.laplace`.
+        structure: what is kept of the Hessian: ``"dense"``, ``"diagonal"`` or ``"block"``.
+        start: as in :func:`~laplacebook.laplace`.
+        throw: raise if there is no mode; else all numbers are NaN.
+        progress_bar: whether to show one for each pass that takes longer than two seconds; by default
+            if the standard error stream is a terminal.
+        kwargs: the model's keyword arguments, the same for all chunks.
+
+    Returns:
+        A :class:`~laplacebook.LaplaceApproximation`. It predicts, samples and tells the evidence; what
+        takes the log joint at thousands of points (``diagnose``, importance sampling) it refuses.
+
+    Raises:
+        ValueError: the chunks can be gone through only once, or have no rows; or an option has no
+            such value.
+        UnsupportedModel: as :func:`~laplacebook.laplace`; or the log likelihood is not a sum over rows,
+            the prior depends on the chunk, or there are more than 3,000 coordinates.
+        NonFinite, NotConverged, NotPositiveDefinite: as :func:`~laplacebook.laplace`.
+
+    >>> import numpy as np, numpyro, numpyro.distributions as dist
+    >>> def coins(y):
+    ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
+    ...     numpyro.sample("y", dist.Bernoulli(theta).expand([len(y)]).to_event(1), obs=y)
+    >>> approx = laplace_of_chunks(coins, [np.array([1, 1, 1, 1, 0]), np.array([1, 1, 1, 1])])
+    >>> print(f"{approx.mode['theta']:.4f}")  # 10/13
+    0.7692
+    """
+    settings = Settings(structure=structure)
+    passes = Passes(model, chunks, kwargs, space, progress_bar)
+    first = passes.first
+    if first.dimension > MANY:
+        raise UnsupportedModel(
+            f"The model has {first.dimension:,} coordinates, and passes through chunks compute a dense Hessian: "
+            f"up to {MANY:,}.",
+            remedy="take a mode found by laplacebook.train on minibatches, or fit all data at once by "
+            'laplace with curvature="gauss_newton" and a structure.',
+        )
+    u = _start(first, None if start is None else first.start(start))
+    passes.require_sum(u)
+    with twice_differentiable():
+        found = _search(passes, u)
+    precision = kept(found.hessian, [site.size for site in first.sites], structure)
+    terms, sound = found.beside, bool(found.converged) and _confirmed(passes, found, precision)
+    certificate = Certificate(
+        jnp.asarray(sound), found.newton_decrement, found.iterations, found.condition_number
+    )
+    density = ChunkedDensity.of(passes)
+    if throw and not sound:
+        raise explain(density, found.point, certificate, bool(found.converged))
+    loud = jnp.where(sound, 1, jnp.nan).astype(u.dtype)
+    terms, point, precision = jax.tree.map(lambda x: x * loud, (terms, found.point, precision))
+    return LaplaceApproximation(
+        terms.values,
+        point,
+        precision,
+        terms.log_likelihood,
+        terms.log_prior,
+        certificate,
+        density,
+        settings=settings,
+    )
+
+
+@jax.jit
+def _start(first: Any, start: Array | None) -> Array:
+    start = first.start() if start is None else start
+    return off_centre(start, first.room(start))
+
+
+def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
+    """The minimum that the damped Newton steps of :func:`~laplacebook.newton.newton` reach."""
+    few = start.size <= FEW
+    at = _few if few else _many
+    state = initial_state(start, jax.eval_shape(passes.first.loss, start)[1])
+    nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, state.hessian if few else None)
+    while unfinished(state):
+        step = _next_step(state)
+        look = _total(passes, at, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
+        verdict: Verdict = _judge(state, step, look)
+        if verdict.renewal == EXACT and look.hessian is not None:
+            hessian = look.hessian
+        elif verdict.renewal > KEPT:
+            rough = verdict.renewal == ROUGH and start.dtype == jnp.float64
+            there = _point_after(state, step, verdict)
+            hessian = passes.sum(_rough if rough else _exact, there)
+        else:
+            hessian = state.hessian
+        state = _conclude(state, step, look, verdict, hessian)
+    return _ended(state)
+
+
+_next_step, _judge, _conclude = jax.jit(next_step), jax.jit(judge), jax.jit(conclude)
+_point_after, _ended = jax.jit(point_after), jax.jit(ended)
+
+
+def _total(passes: Passes, at: Callable, u: Array) -> Look:
+    """f and its derivatives: sums, beside which the prior and the latent values are of the first chunk."""
+    return reduce(_plus, passes.each(at, u))
+
+
+@jax.jit
+def _plus(total: Look, look: Look) -> Look:
+    terms = total.beside
+    together = terms.log_likelihood + look.beside.log_likelihood
+    summed = jax.tree.map(jnp.add, total._replace(beside=None), look._replace(beside=None))
+    return summed._replace(beside=terms._replace(log_likelihood=together))
+
+
+@jax.jit
+def _few(part: Part, u: Array) -> Look:
+    return Look(*value_gradient_hessian(part.loss, u))
+
+
+@jax.jit
+def _many(part: Part, u: Array) -> Look:
+    (value, terms), gradient = jax.value_and_grad(part.loss, has_aux=True)(u)
+    return Look(value, terms, gradient, None)
+
+
+@jax.jit
+def _exact(part: Part, u: Array) -> Array:
+    return value_gradient_hessian(part.loss, u)[3]
+
+
+@jax.jit
+def _rough(part: Part, u: Array) -> Array:
+    """In single precision."""
+    low = jax.tree.map(lambda x: jnp.float32(x) if x.dtype == jnp.float64 else x, (part, u))
+    return value_gradient_hessian(low[0].loss, low[1])[3].astype(u.dtype)
+
+
+def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
+    """Whether f follows its gradient about the mode, which is valid and not at the edge of a support.
+
+    Raises:
+        UnsupportedModel: the log prior of a chunk is another than that of the first.
+    """
+    terms: Terms = found.beside
+    widths = jnp.sqrt(precision.diagonal_of_inverse())
+    if passes.first.space == "constrained" and not jnp.all(terms.room > EDGE * widths):
+        return False
+    direction = direction_of_look(found.point, precision, terms.room)
+    nodes = jnp.asarray(NODES, found.point.dtype)
+    valid, line = True, jnp.zeros(())
+    for look, is_valid, log_prior in passes.each(_along, found.point, direction, nodes[:FEW_NODES]):
+        valid &= bool(is_valid)
+        line = line + look
+        if not jnp.abs(log_prior - terms.log_prior) <= SAME * (1 + jnp.abs(terms.log_prior)):
+            raise UnsupportedModel(
+                f"The log prior is {float(log_prior):.6g} with one chunk and {float(terms.log_prior):.6g} with "
+                "another: the prior depends on the data of the chunk.",
+                causes=["a prior scaled by the features or their number (a g-prior, a prior by n)"],
+                remedy="compute what the prior needs from all data first, and pass it as a keyword argument.",
+            )
+    if valid and fails(*line):
+        finer = sum(
+            look for look, *_ in passes.each(_along, found.point, direction, nodes[FEW_NODES:])
+        )
+        return bool(follows_finely(*finer))
+    return valid
+
+
+@jax.jit
+def _along(part: Part, u: Array, direction: Array, nodes: Array) -> tuple[Array, Array, Array]:
+    """f and its slope at each node of a line, shape (2, n); whether u is valid; and the log prior."""
+
+    def at(t: Array) -> Array:
+        return jnp.stack(
+            jax.jvp(lambda t: part.loss(u + t * direction)[0], (t,), (jnp.ones_like(t),))
+        )
+
+    return jax.lax.map(at, nodes).T, part.valid(u), part.terms(u).log_prior

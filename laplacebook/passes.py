@@ -1,0 +1,271 @@
+"""A log joint whose data come in chunks: a sum over passes through them, each held for a moment."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from tqdm import tqdm
+
+from laplacebook.batches import PATIENCE
+from laplacebook.checks import require_number
+from laplacebook.density import ModelDensity, Terms
+from laplacebook.errors import LaplaceError, UnsupportedModel
+from laplacebook.narrowing import loses
+from laplacebook.program import is_data
+from laplacebook.row_sums import add_up
+from laplacebook.rows import rows_of
+
+__all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
+
+CHECKED = 1024  # rows, by which it is seen whether the log likelihood is a sum over rows
+
+
+@jax.tree_util.register_pytree_node_class
+class Part(ModelDensity):
+    """The share of one chunk in a log joint: its log likelihood, and in the first one the prior."""
+
+    _share: Array
+
+    @classmethod
+    def of(cls, density: ModelDensity, first: bool) -> "Part":
+        """The share of a model of one chunk."""
+        (data,), program = density.tree_flatten()
+        return cls.tree_unflatten(program, (data, jnp.asarray(first, float)))
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """The data and whether it is the first, and the program that they go into."""
+        return (self._data, self._share), self._program
+
+    @classmethod
+    def tree_unflatten(cls, program: tuple, children: tuple) -> "Part":
+        """The inverse of :meth:`tree_flatten`."""
+        part = object.__new__(cls)
+        part._data, part._share = children
+        part._program = program
+        return part
+
+    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
+        """What this chunk adds to f(u), and the terms of this chunk."""
+        terms = self.terms(u)
+        prior = jnp.where(self._share > 0, terms.log_prior, 0)
+        return -(terms.log_likelihood + prior), terms
+
+
+class Chunks:
+    """Arrays some rows at a time: chunks for :func:`~laplacebook.laplace_of_chunks`.
+
+    Args:
+        arrays: with as many rows each, such as those of ``numpy.load(path, mmap_mode="r")``, of which
+            only one chunk is then in memory; in the order of the model's positional arguments.
+        size: rows of a chunk; the last one has what is left.
+
+    Raises:
+        ValueError: the numbers of rows differ, or ``size`` is not a whole number of one or more.
+
+    >>> [x.shape for (x,) in Chunks(np.zeros((5, 2)), size=2)]
+    [(2, 2), (2, 2), (1, 2)]
+    """
+
+    def __init__(self, *arrays: Any, size: int) -> None:
+        rows = {np.shape(array)[:1] for array in arrays}
+        if len(rows) != 1 or () in rows:
+            raise ValueError(f"The arrays need as many rows each, not {sorted(rows)}.")
+        require_number("size", size)
+        self._arrays, self._size = arrays, int(size)
+        ((self._rows,),) = rows
+
+    def __len__(self) -> int:
+        return -(-self._rows // self._size)
+
+    def __iter__(self) -> Iterator[tuple]:
+        for start in range(0, self._rows, self._size):
+            yield tuple(array[start : start + self._size] for array in self._arrays)
+
+
+class Passes:
+    """The chunks of a model, to be gone through again and again.
+
+    Args:
+        model: a NumPyro model.
+        chunks: an iterable that begins afresh each time: of tuples of the model's positional
+            arguments, or of its only one. Chunks without rows are passed over.
+        kwargs: the model's keyword arguments, the same for all chunks.
+        space: as in :func:`~laplacebook.laplace`.
+        progress_bar: whether to show one for a pass that takes longer than two seconds; by default
+            if the standard error stream is a terminal.
+
+    Raises:
+        ValueError: the chunks can be gone through only once, or there is none with rows.
+        UnsupportedModel: the log likelihood is not the sum over the rows of the first chunk.
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        chunks: Iterable[Any],
+        kwargs: Mapping[str, Any],
+        space: str,
+        progress_bar: bool | None = None,
+    ) -> None:
+        if iter(chunks) is chunks:
+            raise ValueError(
+                "chunks is an iterator, which ends after one pass, and a fit takes many: pass a list, "
+                "laplacebook.Chunks, or an object whose __iter__ opens the data again."
+            )
+        self._model, self._chunks, self._kwargs, self._space = model, chunks, dict(kwargs), space
+        self._hidden = None if progress_bar is None else not progress_bar
+        self._known: set[tuple] = set()
+        self.number = 0  # of passes begun
+        first = next(self._with_rows(), None)
+        if first is None:
+            raise ValueError("chunks has no chunk with rows.")
+        self.first = ModelDensity(model, first, self._kwargs, space)  # the result holds a copy
+
+    def _with_rows(self) -> Iterator[tuple]:
+        """The positional arguments of each chunk that has rows."""
+        for chunk in self._chunks:
+            args = chunk if isinstance(chunk, tuple) else (chunk,)
+            if not any(is_data(x) and np.shape(x)[:1] == (0,) for x in jax.tree.leaves(args)):
+                yield args
+
+    def parts(self) -> Iterator[Part]:
+        """The shares of all chunks, the first one with the prior.
+
+        Raises:
+            UnsupportedModel: a chunk has other latent sites than the first.
+        """
+        # Another iterable may fill the same memory again while a chunk of it is computed with.
+        own = isinstance(self._chunks, Chunks)
+        for i, args in enumerate(self._with_rows()):
+            args = jax.tree.map(_in_place, args) if own else args
+            density = ModelDensity(self._model, args, self._kwargs, self._space)
+            shapes = tuple(jnp.shape(x) for x in jax.tree.leaves(density))
+            if shapes not in self._known and density.sites != self.first.sites:
+                raise UnsupportedModel(
+                    f"The latent sites of chunk {i} are not those of the first: each row may have a "
+                    "share in the likelihood, and none in the prior.",
+                    causes=["a latent site for each row", "chunks of different widths"],
+                    remedy="fit all data at once by laplace.",
+                )
+            self._known.add(shapes)
+            yield Part.of(density, i == 0)
+
+    def each(self, function: Callable[..., Any], *operands: Any) -> Iterator[Any]:
+        """``function(part, *operands)`` for each chunk, the next one loaded while one computes."""
+        self.number += 1
+        total = len(self._chunks) if isinstance(self._chunks, Sized) else None
+        named = {"desc": f"pass {self.number}", "unit": "chunk", "total": total}
+        before = None
+        with tqdm(delay=PATIENCE, disable=self._hidden, leave=False, **named) as bar:
+            for part in self.parts():
+                jax.block_until_ready(before)
+                before = function(part, *operands)
+                yield before
+                bar.update()
+            jax.block_until_ready(before)
+
+    def sum(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """The sum of :meth:`each` over the chunks."""
+        return reduce(_add, self.each(function, *operands))
+
+    def require_sum(self, u: Float[Array, " D"]) -> None:
+        """Refuse a model whose log likelihood is not the sum over rows, by those of the first chunk.
+
+        Raises:
+            UnsupportedModel: it is not.
+        """
+        try:
+            rows = rows_of(self.first)
+            some = rows.take(jnp.arange(min(rows.number, CHECKED)))
+            if add_up(some.on_one_device(), u):
+                return
+            why = "a row has another likelihood alone than among the others"
+        except UnsupportedModel as error:
+            why = str(error)
+        raise UnsupportedModel(
+            "The log likelihood of this model is not the sum over its rows, so it is not the sum over "
+            f"chunks of rows: {why}",
+            causes=[
+                "the model standardises its data, or computes with their mean or number",
+                "an outcome depends on other outcomes (a time series, a Gaussian process)",
+            ],
+            remedy="prepare the data outside of the model, or fit all of them at once by laplace.",
+        )
+
+
+@jax.tree_util.register_pytree_node_class
+class ChunkedDensity(ModelDensity):
+    """The log joint of all chunks, of which the data of the first alone are held.
+
+    It knows the latent sites and what they are at a point. Its value takes a pass.
+    """
+
+    _passes: Passes
+
+    @classmethod
+    def of(cls, passes: Passes) -> "ChunkedDensity":
+        """The log joint of a model and its chunks."""
+        children, program = passes.first.tree_flatten()
+        return cls.tree_unflatten((program, passes), children)
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """The data of the first chunk, and the program and the chunks that they are of."""
+        return (self._data,), (self._program, self._passes)
+
+    @classmethod
+    def tree_unflatten(cls, program: tuple, children: tuple) -> "ChunkedDensity":
+        """The inverse of :meth:`tree_flatten`."""
+        density = object.__new__(cls)
+        (density._data,) = children
+        density._program, density._passes = program
+        return density
+
+    def parts(self) -> Iterator[ModelDensity]:
+        """The shares of the chunks."""
+        yield from self._passes.parts()
+
+    def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
+        """The trace of the model without the data that it observes, and log densities that are NaN."""
+        trace, log_probs = super().trace(u)
+        unknown = {name: {**trace[name], "value": jnp.zeros(0)} for name in self.observed(trace)}
+        return {**trace, **unknown}, {name: jnp.nan * value for name, value in log_probs.items()}
+
+    def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+        """Refused: it takes a pass through the data.
+
+        Raises:
+            LaplaceError: always.
+        """
+        raise self.without_data()
+
+    def draw_log_likelihood(self, key: Key[Array, ""]) -> Float[Array, ""]:
+        """Refused, as :meth:`log_joint` is."""
+        raise self.without_data()
+
+    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
+        """Refused, as :meth:`log_joint` is."""
+        raise self.without_data()
+
+    def without_data(self) -> LaplaceError:
+        """The error for what needs the data."""
+        return LaplaceError(
+            "This approximation was made from chunks of data and holds none of them, which diagnosis, "
+            "samples of the log joint, tuning and a file would need.",
+            causes=["laplace_of_chunks made it"],
+            remedy="use laplace where all rows fit into memory, or on a random subset of them.",
+        )
+
+
+@jax.jit
+def _add(total: Any, value: Any) -> Any:
+    return jax.tree.map(jnp.add, total, value)
+
+
+def _in_place(leaf: Any) -> Any:
+    """A NumPy array as JAX's own, in the same memory where JAX can; else for the model to judge."""
+    fits = isinstance(leaf, np.ndarray) and is_data(leaf) and not np.ma.is_masked(leaf)
+    return jnp.asarray(leaf) if fits and not loses(leaf) else leaf
