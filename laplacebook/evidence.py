@@ -89,11 +89,15 @@ def prior_sampling(
     keys = jax.random.split(key, num_samples)
     try:
         moves = _moves(density, key)
-        weights = at_many(ModelDensity.draw_log_likelihood, (density,), keys, progress_bar)
+        weights = at_many(_draw_log_likelihood, (density,), keys, progress_bar)
     except NotImplementedError as error:
         raise _no_sampler(density) from error
     weights = jnp.where(moves, defined(weights, density, "draws from the prior"), jnp.nan)
     return _mean_of_checked(weights)
+
+
+def _draw_log_likelihood(density: ModelDensity, key: Array) -> Array:
+    return density.draw_log_likelihood(key)
 
 
 def _moves(density: ModelDensity, key: Array) -> Array:

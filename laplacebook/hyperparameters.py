@@ -86,7 +86,8 @@ class Hyperparameters:
         positions = positional_names(density.model, len(args))
         args = tuple(values.pop(n, x) for n, x in zip(positions, args, strict=True))
         data, program = split(density.model, args, {**kwargs, **values})
-        return ModelDensity.tree_unflatten((Fixed(density.model), program, density.space), (data,))
+        rest = (density.space, density.placement)
+        return ModelDensity.tree_unflatten((Fixed(density.model), program, *rest), (data,))
 
 
 def _parameters(model: Callable[..., Any]) -> list[str] | None:
