@@ -18,6 +18,7 @@ from benchmarks import (
     regression,
     report,
     runner,
+    scaling,
 )
 
 SUBJECTS = {
@@ -30,6 +31,7 @@ SUBJECTS = {
     "predictive": predictive,
     "memory": memory,
     "networks": networks,
+    "scaling": scaling,
 }
 
 

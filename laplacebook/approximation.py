@@ -68,6 +68,10 @@ def laplace(
     compiles anew. A model with an argument named like an option of this function takes it through
     ``functools.partial``.
 
+    Arrays that are sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums
+    over rows are taken there, and then over devices. What has D or D^2 numbers, with its Cholesky
+    factor, is whole on each device, so that the memory of one bounds D.
+
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.
         args: its positional arguments.

@@ -48,7 +48,7 @@ def _factors(site: Site) -> int:
 
 def available_memory() -> int | None:
     """What the device, or this process on the CPU, can still have, in bytes; None if unknown."""
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         limit = stats.get("bytes_limit")

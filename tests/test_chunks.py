@@ -122,7 +122,7 @@ def test_what_it_gives(whole, in_chunks):
     [
         pytest.param(lambda a, path: lb.diagnose(a, KEY), id="diagnose"),
         pytest.param(lambda a, path: lb.importance_sampling(a, key=KEY), id="importance"),
-        pytest.param(lambda a, path: lb.bridge_sampling(a, a.sample(KEY, (9,))), id="bridge"),
+        pytest.param(lambda a, path: lb.bridge_sampling(a, a.sample(KEY, (9,)), KEY), id="bridge"),
         pytest.param(lambda a, path: lb.prior_sampling(a, key=KEY), id="prior"),
         pytest.param(lambda a, path: lb.gauss_hermite(a, 3), id="quadrature"),
         pytest.param(lambda a, path: lb.maximize_evidence(a, {"scale": 1.0}), id="tuning"),
