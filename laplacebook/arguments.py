@@ -17,7 +17,7 @@ from numpyro.primitives import Messenger
 from laplacebook.errors import UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
-from laplacebook.sharding import placed
+from laplacebook.sharding import here, placed
 
 __all__ = ["arrays_blamed", "join", "not_finite", "positional_names", "split"]
 
@@ -74,6 +74,7 @@ def not_finite(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     found = []
     for name, leaf in _named(model, args, kwargs):
         if (is_data(leaf) or isinstance(leaf, float)) and _is_inexact(leaf):
+            leaf = here(leaf) if isinstance(leaf, jax.Array) else leaf
             bad = {"NaN": np.isnan(leaf), "infinite": np.isinf(leaf)}
             counted = [f"{np.sum(where)} {kind}" for kind, where in bad.items() if np.any(where)]
             if counted:

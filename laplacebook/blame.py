@@ -1,5 +1,6 @@
 """Why is the log joint not finite? The site, the data, the parameter or the argument to blame."""
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -12,6 +13,8 @@ __all__ = ["not_finite", "print_point"]
 
 def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     """The error for a log joint that is not finite, or not a log joint, at u of shape (D,)."""
+    if not all(x.is_fully_addressable for x in jax.tree.leaves(density)):
+        return _elsewhere(density, u)
     trace, log_probs = density.trace(u)
     observed = [trace[n] for n in log_probs if trace[n]["is_observed"]]
     wrong = [p for n in log_probs for p in _invalid(trace[n])]
@@ -37,6 +40,19 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
         ],
         remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
         "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",
+    )
+
+
+def _elsewhere(density: ModelDensity, u: Array) -> NonFinite:
+    here = f" ({' and '.join(found)})" if (found := density.not_finite()) else ""
+    return NonFinite(
+        f"The {density.function} is not finite at the point where the search stood, {print_point(density, u)}, "
+        f"and its data lie on several hosts, of which each sees its own rows{here}.",
+        causes=[
+            "NaN or infinity in the rows of one host",
+            "data outside the support of the likelihood",
+        ],
+        remedy="look at the rows of each host before shard, or fit those of one host alone.",
     )
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from laplacebook.narrowing import loses
 
-__all__ = ["Placement", "placed", "placement_of", "shard"]
+__all__ = ["Placement", "here", "placed", "placement_of", "shard"]
 
 
 class Placement(NamedTuple):
@@ -53,10 +53,9 @@ def shard(array: Any, axis_name: str = "data") -> Array:
     """
     array = array if isinstance(array, jax.Array) else np.asarray(array)
     devices, rows = len(jax.local_devices()), np.shape(array)[0] if np.ndim(array) else 0
-    if jax.process_count() > 1:
-        multihost_utils.assert_equal(
-            np.array(np.shape(array)), "shard: processes hold arrays of other shapes"
-        )
+    shapes = multihost_utils.process_allgather(np.array(np.shape(array), int), tiled=False)
+    if jax.process_count() > 1 and (shapes != shapes[0]).any():
+        raise ValueError(f"The processes hold arrays of different shapes, {shapes.tolist()}.")
     if rows == 0 or rows % devices:
         raise ValueError(
             f"{rows} rows do not divide among {devices} devices, as JAX's sharded arrays do: shard the first "
@@ -83,6 +82,13 @@ def placed(array: Array) -> Array:
         return array
     mesh = Mesh(spread.mesh.devices, spread.mesh.axis_names, axis_types=kinds)
     return jax.device_put(array, NamedSharding(mesh, spread.spec))
+
+
+def here(array: Array) -> Any:
+    """The rows of an array that lie on the devices of this process."""
+    if array.is_fully_addressable:
+        return array
+    return np.concatenate([np.asarray(part.data) for part in array.addressable_shards])
 
 
 def placement_of(leaves: Iterable[Any]) -> Placement | None:
