@@ -1,7 +1,7 @@
 """The Laplace approximation from data that do not fit into memory: the same search, in passes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from laplacebook.consistency import FEW as FEW_NODES
 from laplacebook.consistency import NODES, direction_of_look, fails, follows_finely
 from laplacebook.curvature import value_gradient_hessian
 from laplacebook.density import Terms
-from laplacebook.errors import UnsupportedModel
+from laplacebook.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.explain import explain, twice_differentiable
 from laplacebook.metric import FEW
 from laplacebook.mode import MANY, Certificate
@@ -32,14 +32,20 @@ from laplacebook.newton_steps import (
     unfinished,
 )
 from laplacebook.passes import ChunkedDensity, Part, Passes
-from laplacebook.precision import Precision
+from laplacebook.precision import (
+    BlockPrecision,
+    DensePrecision,
+    DiagonalPrecision,
+    Precision,
+)
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.start import off_centre
-from laplacebook.structured import kept
+from laplacebook.structured import kept, precision_at
 
 __all__ = ["laplace_of_chunks"]
 
+ADDING_UP = ("dense", "diagonal", "block")
 SAME = 1e-8  # relative: the log prior of one chunk and of another
 
 
@@ -48,6 +54,7 @@ def laplace_of_chunks(
     chunks: Iterable[Any],
     *,
     space: str = "unconstrained",
+    curvature: str = "hessian",
     structure: str = "dense",
     start: Mapping[str, Any] | None = None,
     throw: bool = True,
@@ -66,7 +73,9 @@ def laplace_of_chunks(
             of arrays or memory maps, a list, or an object whose ``__iter__`` opens the data again. Each
             chunk is a tuple of the positional arguments of the model, or the only one.
         space: as in :func:`~laplacebook.laplace`.
-        structure: what is kept of the Hessian: ``"dense"``, ``"diagonal"`` or ``"block"``.
+        curvature: of the likelihood at the mode, as in :func:`~laplacebook.laplace`. The mode is found,
+            and certified, with the Hessian.
+        structure: what is kept of it: ``"dense"``, ``"diagonal"`` or ``"block"``.
         start: as in :func:`~laplacebook.laplace`.
         throw: raise if there is no mode; else all numbers are NaN.
         progress_bar: whether to show one for each pass that takes longer than two seconds; by default
@@ -92,7 +101,11 @@ def laplace_of_chunks(
     >>> print(f"{approx.mode['theta']:.4f}")  # 10/13
     0.7692
     """
-    settings = Settings(structure=structure)
+    settings = Settings(curvature, structure)
+    if structure not in ADDING_UP:
+        raise ValueError(
+            f"structure={structure!r} does not add up over chunks; {', '.join(ADDING_UP)} do."
+        )
     passes = Passes(model, chunks, kwargs, space, progress_bar)
     first = passes.first
     if first.dimension > MANY:
@@ -106,14 +119,15 @@ def laplace_of_chunks(
     passes.require_sum(u)
     with twice_differentiable():
         found = _search(passes, u)
-    precision = kept(found.hessian, [site.size for site in first.sites], structure)
-    terms, sound = found.beside, bool(found.converged) and _confirmed(passes, found, precision)
+    exact = kept(found.hessian, [site.size for site in first.sites], structure)
+    terms, sound = found.beside, bool(found.converged) and _confirmed(passes, found, exact)
     certificate = Certificate(
         jnp.asarray(sound), found.newton_decrement, found.iterations, found.condition_number
     )
     density = ChunkedDensity.of(passes)
     if throw and not sound:
         raise explain(density, found.point, certificate, bool(found.converged))
+    precision = exact if curvature == "hessian" else _summed(passes, found.point, settings)
     loud = jnp.where(sound, 1, jnp.nan).astype(u.dtype)
     terms, point, precision = jax.tree.map(lambda x: x * loud, (terms, found.point, precision))
     return LaplaceApproximation(
@@ -196,6 +210,42 @@ def _rough(part: Part, u: Array) -> Array:
     return value_gradient_hessian(low[0].loss, low[1])[3].astype(u.dtype)
 
 
+def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:
+    """The precision by the curvature of each chunk.
+
+    Raises:
+        NotPositiveDefinite: it is not, or the rows of a chunk do not add up.
+    """
+    total = passes.sum(partial(_entries, settings=settings), u)
+    precision: Precision
+    if settings.structure == "diagonal":
+        precision = DiagonalPrecision(*total)
+    else:
+        dense = settings.structure == "dense"
+        precision = DensePrecision.of(*total) if dense else BlockPrecision.of(total)
+    if not jnp.isfinite(precision.log_determinant()):
+        kind = settings.curvature.replace("_", "-")
+        raise NotPositiveDefinite(
+            f"The {kind} precision of all chunks is not positive definite, or not a number.",
+            causes=[
+                "a prior that couples the sites",
+                "a likelihood that is not convex in its outputs",
+            ],
+            remedy='use curvature="hessian", or structure="dense".',
+        )
+    return precision
+
+
+@partial(jax.jit, static_argnames="settings")
+def _entries(part: Part, u: Array, settings: Settings) -> tuple[Array, ...]:
+    """What adds up: the diagonal, or the matrices of the blocks."""
+    precision = precision_at(part, u, settings)
+    if isinstance(precision, DiagonalPrecision):
+        return (precision.diagonal,)
+    blocks = precision.blocks if isinstance(precision, BlockPrecision) else (precision,)
+    return tuple(block.matrix for block in blocks)
+
+
 def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
     """Whether f follows its gradient about the mode, which is valid and not at the edge of a support.
 
@@ -236,4 +286,4 @@ def _along(part: Part, u: Array, direction: Array, nodes: Array) -> tuple[Array,
             jax.jvp(lambda t: part.loss(u + t * direction)[0], (t,), (jnp.ones_like(t),))
         )
 
-    return jax.lax.map(at, nodes).T, part.valid(u), part.terms(u).log_prior
+    return jax.lax.map(at, nodes).T, part.valid(u), part.log_prior(u)

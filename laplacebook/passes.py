@@ -48,11 +48,14 @@ class Part(ModelDensity):
         part._program = program
         return part
 
-    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
-        """What this chunk adds to f(u), and the terms of this chunk."""
-        terms = self.terms(u)
-        prior = jnp.where(self._share > 0, terms.log_prior, 0)
-        return -(terms.log_likelihood + prior), terms
+    def terms(self, u: Float[Array, " D"]) -> Terms:
+        """The terms of this chunk, with a log prior of zero if it is not the first."""
+        terms = super().terms(u)
+        return terms._replace(log_prior=jnp.where(self._share > 0, terms.log_prior, 0))
+
+    def log_prior(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+        """The log prior that the model has with this chunk."""
+        return super().terms(u).log_prior
 
 
 class Chunks:

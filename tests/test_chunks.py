@@ -97,6 +97,20 @@ def test_one_argument_a_start_a_block_and_the_constrained_space():
     same(lb.laplace(normal, y, start=start, **options), found)
 
 
+@pytest.mark.parametrize("structure", ["dense", "diagonal", "block"])
+def test_gauss_newton_curvature_of_chunks(structure):
+    options = {"curvature": "gauss_newton", "structure": structure}
+    found = lb.laplace_of_chunks(logistic, lb.Chunks(FEW, CLASSES, size=40), **options)
+    same(lb.laplace(logistic, FEW, CLASSES, **options), found)
+    assert "gauss newton curvature" in repr(found)
+
+
+def test_structures_that_do_not_add_up():
+    chunks, options = lb.Chunks(FEW, CLASSES, size=40), {"curvature": "gauss_newton"}
+    with pytest.raises(ValueError, match="dense, diagonal, block"):
+        lb.laplace_of_chunks(logistic, chunks, structure="kronecker", **options)
+
+
 def test_in_single_precision(whole):
     with jax.enable_x64(False):
         chunks = lb.Chunks(*(np.float32(x) for x in (FEW, CLASSES)), size=40)
