@@ -137,7 +137,7 @@ class DensePrecision(Precision):
     @classmethod
     def of(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
         """Factorise a symmetric matrix."""
-        return cls(matrix, jnp.linalg.cholesky(matrix))
+        return cls(matrix, jnp.linalg.cholesky(matrix, symmetrize_input=False))
 
     @property
     def shape(self) -> tuple[int, ...]:

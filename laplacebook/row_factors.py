@@ -13,7 +13,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.outputs import slope, split_likelihood
 from laplacebook.rows import Rows
 
-__all__ = ["KINDS", "RowFactors", "row_factors", "sum_over_rows"]
+__all__ = ["RowFactors", "require_kind", "row_factors", "sum_over_rows"]
 
 KINDS = ("gauss_newton", "empirical_fisher")
 FEWEST = 16  # rows of a batch, however many coordinates there are
@@ -36,6 +36,16 @@ class RowFactors(NamedTuple):
         if self.hessians.shape[-1] == 1:
             return [self.hessians * jacobian for jacobian in self.jacobians]
         return [jnp.einsum("bij,bjd->bid", self.hessians, part) for part in self.jacobians]
+
+
+def require_kind(kind: str) -> None:
+    """Refuse what is no kind of curvature.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(map(repr, KINDS))}, not {kind!r}")
 
 
 def row_factors(
@@ -98,8 +108,7 @@ def sum_over_rows(
     Raises:
         ValueError: there is no such kind.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(map(repr, KINDS))}, not {kind!r}")
+    require_kind(kind)
 
     def of_batch(index: Int[Array, " B"]) -> Any:
         # The last batch is made up by rows taken again, with weight zero.
