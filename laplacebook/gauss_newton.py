@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from laplacebook.curvature import matrix_of
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
+from laplacebook.kfac import layered_diagonal
 from laplacebook.outputs import split_likelihood
 from laplacebook.row_factors import RowFactors, sum_over_rows
 from laplacebook.row_sums import rows_add_up
@@ -83,7 +84,11 @@ def diagonal(
         pairs = zip(factors.jacobians, factors.bent(), strict=True)
         return [jnp.sum(jacobian * bent, axis=(0, 1)) for jacobian, bent in pairs]
 
-    return _loud(rows, u) * jnp.concatenate(sum_over_rows(rows, u, kind, batch_size, share))
+    try:
+        entries = layered_diagonal(rows, u, kind, batch_size)
+    except UnsupportedModel:  # not layers throughout
+        entries = jnp.concatenate(sum_over_rows(rows, u, kind, batch_size, share))
+    return _loud(rows, u) * entries
 
 
 def blocks(

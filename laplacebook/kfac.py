@@ -1,6 +1,6 @@
 """Kronecker factors of Gauss-Newton curvature: K-FAC for the dense layers of any NumPyro model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,13 +12,14 @@ from laplacebook.batches import NUMBERS
 from laplacebook.blame import not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
+from laplacebook.errors import UnsupportedModel
 from laplacebook.layers import Layer, LayeredProgram, find_layers
 from laplacebook.outputs import slope, split_likelihood
-from laplacebook.row_factors import KINDS
+from laplacebook.row_factors import require_kind
 from laplacebook.row_sums import require_sum, rows_add_up
 from laplacebook.rows import Rows, rows_of
 
-__all__ = ["kronecker_factors"]
+__all__ = ["kronecker_factors", "layered_diagonal"]
 
 
 def kronecker_factors(
@@ -60,8 +61,7 @@ def kronecker_factors(
             log likelihood is not a sum over rows.
         NonFinite: the log likelihood is not finite at u.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    require_kind(kind)
     if batch_size is not None:
         require_number("batch_size", batch_size)
     factors = _factors(density, u, kind, batch_size)
@@ -83,7 +83,8 @@ def _factors(
     def add_up(rows: Rows, u: Array) -> _Totals:
         program, outputs = _layers(rows, u)
         layers[:] = program.layers
-        return _add_up(rows, u, program, kind, batch_size or _batch_size(rows, layers, outputs))
+        contract = partial(_contract, program.layers)
+        return _sum(rows, u, program, outputs, kind, batch_size, contract)
 
     total = rows.over_shards(add_up, u)
     loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
@@ -103,18 +104,52 @@ def _factors(
     return tuple(factors)
 
 
-def _add_up(rows: Rows, u: Array, program: LayeredProgram, kind: str, size: int) -> "_Totals":
-    batches = -(-rows.number // size)
-    size = -(-rows.number // batches)
-    index = jnp.arange(batches * size).reshape(batches, size)
-    per_row = jax.vmap(partial(_row, rows, u, program, kind))
+def layered_diagonal(
+    rows: Rows, u: Float[Array, " D"], kind: str, batch_size: int | None
+) -> Float[Array, " D"]:
+    """The diagonal of the curvature, without the Jacobians of the weights of dense layers.
 
-    def add(total: _Totals, index: Array) -> tuple[_Totals, None]:
-        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
-        batch = _contract(program.layers, per_row(index % rows.number), counted)
-        return jax.tree.map(jnp.add, total, batch), None
+    A weight that is applied at one position of a row has the Jacobian a' (x) J, the squares of which
+    factorise: its part of the diagonal is sum_n (a_n^2)' (J_n' H_n J_n)_kk, a product of matrices.
 
-    return jax.lax.scan(add, _zeros(rows.density, program.layers, u.dtype), index)[0]
+    Args:
+        rows: the rows of a model, which are not checked to add up.
+        u: a point, shape (D,).
+        kind: as of :func:`kronecker_factors`, like the rest.
+        batch_size: how many rows are held at a time.
+
+    Raises:
+        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer applied
+            at one position of a row.
+        ValueError: there is no such kind.
+    """
+    require_kind(kind)
+    at: set[int] = set()
+
+    def add_up(rows: Rows, u: Array) -> tuple[list[Array], list[Array]]:
+        program, outputs = _layers(rows, u)
+        if any(layer.positions > 1 for layer in program.layers):
+            raise UnsupportedModel("A layer is applied at several positions of a row.")
+        at.update(layer.site for layer in program.layers)
+        contract = partial(_squares, program.layers)
+        return _sum(rows, u, program, outputs, kind, batch_size, contract)
+
+    of_layers, of_sites = map(iter, rows.over_shards(add_up, u))
+    sites = range(len(rows.density.sites))
+    return jnp.concatenate([next(of_layers if i in at else of_sites) for i in sites])
+
+
+def _squares(
+    layers: Sequence[Layer], row: "_Row", counted: Array
+) -> tuple[list[Array], list[Array]]:
+    """The diagonals of the layers and of the other sites, of a batch of rows that are counted."""
+    hessian = row.hessian * counted[:, None, None]
+    of_sites = [_square(jacobian, hessian).sum(axis=0) for jacobian in row.of_sites]
+    of_layers = []
+    for layer, x, jacobian in zip(layers, row.inputs, row.of_layers, strict=True):
+        grid = (x[:, 0] ** 2).T @ _square(jacobian[:, :, 0], hessian)
+        of_layers.append(jnp.ravel(grid.T if layer.axis else grid))
+    return of_layers, of_sites
 
 
 class _Totals(NamedTuple):
@@ -185,15 +220,37 @@ def _squared(jacobian: Float[Array, "B C T k"], hessian: Float[Array, "B C C"]) 
     return jnp.tensordot(product, jacobian, ((0, 1, 2), (0, 1, 2)))
 
 
-def _zeros(density: ModelDensity, layers: Sequence[Layer], dtype: Any) -> _Totals:
-    def square(d: int) -> Array:
-        return jnp.zeros((d, d), dtype)
+def _square(jacobian: Float[Array, "B C k"], hessian: Float[Array, "B C C"]) -> Float[Array, "B k"]:
+    """The diagonals of J' H J of each row."""
+    return jnp.sum(jacobian * jnp.einsum("bcd,bdk->bck", hessian, jacobian), axis=1)
 
-    weights = {layer.site for layer in layers}
-    return _Totals(
-        tuple((square(layer.inputs), square(layer.outputs)) for layer in layers),
-        tuple(square(site.size) for i, site in enumerate(density.sites) if i not in weights),
-    )
+
+def _sum(
+    rows: Rows,
+    u: Array,
+    program: LayeredProgram,
+    outputs: int,
+    kind: str,
+    batch_size: int | None,
+    contract: Callable[[_Row, Array], Any],
+) -> Any:
+    """The sum over batches of rows of what ``contract`` makes of them, weighted by 1, or 0 at the end."""
+    size = batch_size or _batch_size(rows, program.layers, outputs)
+    batches = -(-rows.number // size)
+    size = -(-rows.number // batches)
+    index = jnp.arange(batches * size).reshape(batches, size)
+    per_row = jax.vmap(partial(_row, rows, u, program, kind))
+
+    def of_batch(index: Array) -> Any:
+        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
+        return contract(per_row(index % rows.number), counted)
+
+    def add(total: Any, index: Array) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, of_batch(index)), None
+
+    shapes = jax.eval_shape(of_batch, index[0])
+    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.scan(add, start, index)[0]
 
 
 def _batch_size(rows: Rows, layers: Sequence[Layer], outputs: int) -> int:

@@ -15,12 +15,13 @@ from laplacebook.density import ModelDensity, Terms
 from laplacebook.mode import MANY, Certificate, find_mode, loud_tangents, no_tangent
 from laplacebook.polish import Polished, polish
 from laplacebook.precision import Precision
+from laplacebook.ritz import ritz
 from laplacebook.settings import Settings
 from laplacebook.structured import kept, precision_at
 
 __all__ = ["Located", "locate"]
 
-POWERS = 10  # of a matrix, for its extreme eigenvalues to a few percent
+KRYLOV = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 
 
 class Located(NamedTuple):
@@ -114,18 +115,8 @@ def _solve(f: Callable, x: Array, v: Array) -> Array:
 
 
 def _condition_number(precision: Precision) -> Array:
-    """Of A scaled to a unit diagonal, by powers of it and of its inverse: never too large."""
+    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
+    precision = jax.lax.stop_gradient(precision)
     root = jnp.sqrt(precision.diagonal_of_matrix())
-
-    def largest(product: Callable[[Array], Array]) -> Array:
-        def power(_: Any, v: Array) -> Array:
-            image = product(v)
-            return image / jnp.linalg.norm(image)
-
-        v = jax.lax.fori_loop(
-            0, POWERS, power, jnp.cos(jnp.arange(root.size, dtype=root.dtype) ** 2)
-        )
-        return jnp.linalg.norm(product(v))
-
-    above = largest(lambda v: precision.matvec(v / root) / root)
-    return above * largest(lambda v: root * precision.solve(root * v))
+    above = ritz(lambda v: precision.matvec(v / root) / root, root, KRYLOV)[0][-1]
+    return above * ritz(lambda v: root * precision.solve(root * v), root, KRYLOV)[0][-1]

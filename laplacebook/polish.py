@@ -1,17 +1,16 @@
 """The mode of a density by L-BFGS in the metric of the precision that it is to have there."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from laplacebook.metric import COARSEST
 from laplacebook.precision import Leaf
+from laplacebook.ritz import ritz
 
 __all__ = ["Polished", "enough", "polish"]
 
@@ -51,8 +50,9 @@ class _State(NamedTuple):
     precision: Any
     decrement: Array
     best: Array
+    way: Array
+    lowest: Array
     waited: Array
-    settled: Array
     rounds: Array
     iterations: Array
 
@@ -91,34 +91,32 @@ def polish(
         decrement = jnp.where(jnp.isnan(decrement), jnp.inf, decrement)
         return value, beside, gradient, precision, decrement
 
+    def near(state: _State) -> Array:
+        return state.decrement <= near_enough
+
     def go_on(state: _State) -> Array:
-        going = (state.rounds <= ROUNDS) & (state.waited < PATIENCE) & ~state.settled
+        going = (state.rounds <= ROUNDS) & (state.waited < PATIENCE)
+        going &= ~(near(state) & ((state.lowest >= 0) | jnp.isnan(state.lowest)))
         return going & (jnp.isfinite(state.f) | (state.rounds == 0))
 
     def advance(state: _State) -> _State:
-        near = state.decrement <= near_enough
-        way, lowest = lax.cond(
-            near, partial(_lowest, f), lambda state: (state.x, state.f * 0 + 1), state
-        )
-        return lax.cond(
-            near & (lowest >= 0),
-            lambda: state._replace(settled=near),
-            lambda: move(state, near, way),
-        )
-
-    def move(state: _State, near: Array, way: Array) -> _State:
-        # The first move looks at the start, so that only one look is compiled.
+        # The first round looks at the start, so that only one look is compiled.
         x, steps = lax.switch(
-            jnp.where(state.rounds == 0, 0, jnp.where(near, 1, 2)),
+            jnp.where(state.rounds == 0, 0, jnp.where(near(state), 1, 2)),
             [
                 lambda: (state.x, jnp.zeros((), int)),
-                lambda: (_downhill(state, way), jnp.ones((), int)),
+                lambda: (_downhill(state), jnp.ones((), int)),
                 lambda: _descend(f, state, near_enough),
             ],
         )
         value, beside, gradient, precision, decrement = look(x)
-        nearer = near | (decrement < state.best / 2)
+        nearer = near(state) | (decrement < state.best / 2)
         lower = value < state.f - 1e-3
+        way, lowest = lax.cond(
+            decrement <= near_enough,
+            lambda: _lowest(f, x, precision),
+            lambda: (jnp.zeros_like(x), jnp.zeros((), x.dtype)),
+        )
         return _State(
             x=x,
             f=value,
@@ -127,8 +125,9 @@ def polish(
             precision=precision,
             decrement=decrement,
             best=jnp.where(nearer, decrement, state.best),
+            way=way,
+            lowest=lowest,
             waited=jnp.where(nearer | lower, 0, state.waited + 1),
-            settled=state.settled,
             rounds=state.rounds + 1,
             iterations=state.iterations + steps,
         )
@@ -144,13 +143,15 @@ def polish(
         precision=precision,
         decrement=infinite,
         best=infinite,
+        way=jnp.zeros_like(start),
+        lowest=jnp.zeros((), start.dtype),
         waited=none,
-        settled=jnp.zeros((), bool),
         rounds=none,
         iterations=none,
     )
     end = lax.while_loop(go_on, advance, first)
-    return Polished(end.x, end.beside, end.precision, end.settled, end.decrement, end.iterations)
+    settled = near(end) & (end.lowest >= 0)
+    return Polished(end.x, end.beside, end.precision, settled, end.decrement, end.iterations)
 
 
 def enough(tolerance: float | None, dtype: Any) -> float:
@@ -160,35 +161,20 @@ def enough(tolerance: float | None, dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
 
 
-def _lowest(f: Callable, state: _State) -> tuple[Array, Array]:
+def _lowest(f: Callable, x: Array, precision: Any) -> tuple[Array, Array]:
     """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
-    product = jax.linearize(jax.grad(lambda x: f(x)[0]), state.x)[1]
-    size, dtype = state.x.size, state.x.dtype
-    steps = min(KRYLOV, size)
-    seed = jnp.asarray(np.random.default_rng(0).normal(size=size), dtype)
-    basis = jnp.zeros((steps, size), dtype).at[0].set(seed / jnp.linalg.norm(seed))
-
-    def extend(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        basis, image = carry
-        new = state.precision.half_solve(product(state.precision.whitened(basis[i])))
-        left = new - basis.T @ (basis @ new)
-        left -= basis.T @ (basis @ left)
-        length = jnp.linalg.norm(left)
-        known = length <= jnp.finfo(dtype).eps ** 0.5 * jnp.linalg.norm(new)
-        left = jnp.where(known, 0, left / jnp.where(known, 1, length))
-        return basis.at[i + 1].set(left, mode="drop"), image.at[i].set(new)
-
-    basis, image = lax.fori_loop(0, steps, extend, (basis, jnp.zeros_like(basis)))
-    small = basis @ image.T
-    values, vectors = jnp.linalg.eigh((small + small.T) / 2)
-    rounding = jnp.finfo(dtype).eps ** 0.5 * jnp.max(jnp.abs(values))
-    lowest = jnp.where(values[0] < -rounding, values[0], 0)
-    return state.precision.whitened(basis.T @ vectors[:, 0]), lowest
+    product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
+    values, vectors = ritz(
+        lambda z: precision.half_solve(product(precision.whitened(z))), x, KRYLOV
+    )
+    rounding = jnp.finfo(x.dtype).eps ** 0.5 * jnp.max(jnp.abs(values))
+    lowest = jnp.where(values[0] >= -rounding, 0, values[0])
+    return precision.whitened(vectors[0]), lowest
 
 
-def _downhill(state: _State, way: Array) -> Array:
+def _downhill(state: _State) -> Array:
     """A standard deviation away from a saddle, to the side to which the slope points, if any."""
-    return state.x - way * jnp.where(state.gradient @ way > 0, 1, -1)
+    return state.x - state.way * jnp.where(state.gradient @ state.way > 0, 1, -1)
 
 
 class _Descent(NamedTuple):

@@ -14,7 +14,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.outputs import slope, split_likelihood
 from laplacebook.rows import Rows
 
-__all__ = ["KINDS", "RowFactors", "row_factors", "sum_over_rows"]
+__all__ = ["RowFactors", "require_kind", "row_factors", "sum_over_rows"]
 
 KINDS = ("gauss_newton", "empirical_fisher")
 FEWEST = 16  # rows of a batch, however many coordinates there are
@@ -37,6 +37,16 @@ class RowFactors(NamedTuple):
         if self.hessians.shape[-1] == 1:
             return [self.hessians * jacobian for jacobian in self.jacobians]
         return [jnp.einsum("bij,bjd->bid", self.hessians, part) for part in self.jacobians]
+
+
+def require_kind(kind: str) -> None:
+    """Refuse what is no kind of curvature.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(map(repr, KINDS))}, not {kind!r}")
 
 
 def row_factors(
@@ -99,8 +109,7 @@ def sum_over_rows(
     Raises:
         ValueError: there is no such kind.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(map(repr, KINDS))}, not {kind!r}")
+    require_kind(kind)
     return rows.over_shards(partial(_sum, kind=kind, batch_size=batch_size, share=share), u)
 
 

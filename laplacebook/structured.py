@@ -62,8 +62,13 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
     kind, batch = settings.curvature, settings.batch_size
     prior, separate = prior_curvature(density, u)
     if settings.structure in ("dense", "last_layer"):
-        whole = jax.lax.cond(separate, lambda: jnp.diag(prior), lambda: prior_hessian(density, u))
-        return DensePrecision.of(gauss_newton.dense(density, u, kind, batch) + whole)
+        whole = jax.lax.cond(
+            separate,
+            lambda matrix: matrix.at[jnp.diag_indices(u.size)].add(prior),
+            lambda matrix: matrix + prior_hessian(density, u),
+            gauss_newton.dense(density, u, kind, batch),
+        )
+        return DensePrecision.of(whole)
     prior *= loud(separate, prior.dtype)
     parts = _split(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
