@@ -5,7 +5,7 @@ With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,9 @@ from laplacebook.arguments import arrays_blamed, join, not_finite, split
 from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sites import Site, find_sites
-from laplacebook.start import prior_centre, prior_draw, refuse_outside, start_values
+from laplacebook.start import is_inside, prior_centre, prior_draw, refuse_outside, start_values
 from laplacebook.trace import (
+    Terms,
     log_jacobian,
     refuse_complex,
     room,
@@ -31,20 +32,6 @@ from laplacebook.trace import (
 )
 
 __all__ = ["ModelDensity", "Terms"]
-
-
-class Terms(NamedTuple):
-    """The log joint at one point, in its parts.
-
-    ``log_prior`` includes the log Jacobian in the unconstrained space; ``values`` are the latent
-    sites on the scale on which the user wrote the model; ``room`` is how far each coordinate is
-    from the nearest end of its interval, infinite in the unconstrained space.
-    """
-
-    log_likelihood: Float[Array, ""]
-    log_prior: Float[Array, ""]
-    values: dict[str, Array]
-    room: Float[Array, " D"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -169,11 +156,21 @@ class ModelDensity:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
         values = start_values(values, sites)
+        u, inside = self._begin(values)
+        if not isinstance(inside, jax.core.Tracer) and not inside:
+            refuse_outside(*self._begin_at(values))
+        return jax.lax.stop_gradient(u)
+
+    @jax.jit
+    def _begin(self, values: dict[str, Array]) -> tuple[Float[Array, " D"], Bool[Array, ""]]:
+        """Values of the latent sites as coordinates, and whether they have any: compiled."""
+        trace, points = self._begin_at(values)
+        inside = [is_inside(trace[name], points[name]) for name in values]
+        return self.ravel(points), jnp.all(jnp.stack(inside))
+
+    def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
         trace = self._run(handlers.substitute(self.model, data=values))
-        points = self._coordinates(trace, sites)
-        for name in values:
-            refuse_outside(trace[name], points[name])
-        return jax.lax.stop_gradient(self.ravel(points))
+        return trace, self._coordinates(trace, self.sites)
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
         """Where another search may begin: a draw from the prior."""

@@ -1,7 +1,7 @@
 """What to read off the trace of a NumPyro model."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -10,6 +10,7 @@ from laplacebook.errors import UnsupportedModel
 from laplacebook.validity import innermost, parameters, supports_data
 
 __all__ = [
+    "Terms",
     "log_jacobian",
     "refuse_complex",
     "room",
@@ -17,6 +18,20 @@ __all__ = [
     "valid_parameters",
     "where_defined",
 ]
+
+
+class Terms(NamedTuple):
+    """The log joint at one point, in its parts.
+
+    ``log_prior`` includes the log Jacobian in the unconstrained space; ``values`` are the latent
+    sites on the scale on which the user wrote the model; ``room`` is how far each coordinate is
+    from the nearest end of its interval, infinite in the unconstrained space.
+    """
+
+    log_likelihood: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    values: dict[str, Array]
+    room: Float[Array, " D"]
 
 
 def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
