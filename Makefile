@@ -49,7 +49,7 @@ lab: $(INSTALLED)  ## open the chapters in JupyterLab
 	jupyter lab book
 
 browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
-	python -m pytest tests -m browser --dist loadgroup
+	python -m pytest $$(grep -l 'mark\.browser' tests/test_*.py) -m browser --dist loadgroup
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
 	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
