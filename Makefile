@@ -12,6 +12,13 @@ CHAPTERS = $(wildcard book/*.ipynb)
 export JUPYTER_PREFER_ENV_PATH := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# Every program that XLA compiles, large or small, is compiled once for both workers, for make test and for make book.
+# The key is the program itself and the version of XLA. Not for make bench, which times compilation too.
+test book notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
+test book notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+# One worker may read what another is still writing: JAX says so, and compiles.
+test book notebooks: export PYTHONWARNINGS := ignore:Error reading persistent compilation cache entry
+
 .PHONY: help book test lint notebooks bench lab browser-test test-oldest lock clean
 
 help:  ## list the targets
@@ -42,7 +49,7 @@ lab: $(INSTALLED)  ## open the chapters in JupyterLab
 	jupyter lab book
 
 browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
-	python -m pytest tests -m browser -n 0
+	python -m pytest $$(grep -l 'mark\.browser' tests/test_*.py) -m browser --dist loadgroup
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
 	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
@@ -53,7 +60,7 @@ lock:  ## write requirements.lock again from pyproject.toml
 	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
 
 clean:  ## remove what make made, the environments included
-	rm -rf .venv .venv-oldest _build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest _build dist .jax_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call environment,folder): keeps one that works, else makes it with the first Python that can. Deletes nothing.

@@ -3,15 +3,24 @@
 A chapter's kernel is another process and sees none of it.
 """
 
+import pkgutil
 import warnings
+from pathlib import Path
 
 import numpyro
 import pytest
+from beartype.claw import beartype_package
 from jaxtyping import install_import_hook
 
 numpyro.enable_x64()
-# Before the first import of the package: its annotated shapes are then checked at every call.
-install_import_hook("laplacebook", "beartype.beartype")
+# Before the first import of the package: its annotated shapes are then checked at every call. A model
+# within such a check is a closure, of which every trace would read all that it reaches, a hundred
+# times for a fit: the models are checked in tests/test_models.py. The reader, program.py, has no
+# shapes, and the types alone are checked at less cost.
+CHECKED = {module.name for module in pkgutil.iter_modules([Path(__file__).parent / "laplacebook"])}
+CHECKED -= {"models", "program"}
+install_import_hook(sorted(f"laplacebook.{name}" for name in CHECKED), "beartype.beartype")
+beartype_package("laplacebook.program")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
 from jaxtyping import Array, Bool, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -17,15 +16,15 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
 from laplacebook.arguments import arrays_blamed, join, not_finite, split
-from laplacebook.errors import UnsupportedModel
 from laplacebook.program import Fixed
 from laplacebook.sharding import Placement, placement_of
 from laplacebook.sites import Site, find_sites
-from laplacebook.start import prior_centre, prior_draw, refuse_outside, start_values
+from laplacebook.start import is_inside, prior_centre, prior_draw, refuse_outside, start_values
 from laplacebook.trace import (
     Terms,
     log_jacobian,
     refuse_complex,
+    refuse_handlers,
     room,
     supported_data,
     valid_parameters,
@@ -68,11 +67,7 @@ class ModelDensity:
     ) -> None:
         if space not in ("unconstrained", "constrained"):
             raise ValueError(f'space is "unconstrained" or "constrained", not {space!r}')
-        if numpyro.primitives._PYRO_STACK:
-            raise UnsupportedModel(
-                "laplace was called within NumPyro handlers, which the fit would not see again.",
-                remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
-            )
+        refuse_handlers()
         self._data, rest = split(model, args, kwargs or {})
         self._program = (Fixed(model), rest, space, placement_of(self._data))
 
@@ -102,11 +97,6 @@ class ModelDensity:
     def placement(self) -> Placement | None:
         """How the rows of the data are spread over devices; None if they are not."""
         return self._program[3]
-
-    def on_one_device(self) -> "ModelDensity":
-        """The same density, taken as one whose data are not spread over devices."""
-        program = (*self._program[:3], None)
-        return type(self).tree_unflatten(program, (self._data,))
 
     @property
     def arguments(self) -> tuple[tuple, dict]:
@@ -167,11 +157,21 @@ class ModelDensity:
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
         values = start_values(values, sites)
+        u, inside = self._begin(values)
+        if not isinstance(inside, jax.core.Tracer) and not inside:
+            refuse_outside(*self._begin_at(values))
+        return jax.lax.stop_gradient(u)
+
+    @jax.jit
+    def _begin(self, values: dict[str, Array]) -> tuple[Float[Array, " D"], Bool[Array, ""]]:
+        """Values of the latent sites as coordinates, and whether they have any: compiled."""
+        trace, points = self._begin_at(values)
+        inside = [is_inside(trace[name], points[name]) for name in values]
+        return self.ravel(points), jnp.all(jnp.stack(inside))
+
+    def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
         trace = self._run(handlers.substitute(self.model, data=values))
-        points = self._coordinates(trace, sites)
-        for name in values:
-            refuse_outside(trace[name], points[name])
-        return jax.lax.stop_gradient(self.ravel(points))
+        return trace, self._coordinates(trace, self.sites)
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
         """Where another search may begin: a draw from the prior."""

@@ -17,7 +17,7 @@ from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
 from laplacebook.row_sums import add_up
-from laplacebook.rows import rows_of
+from laplacebook.rows import on_one_device, rows_of
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
 
@@ -184,7 +184,7 @@ class Passes:
         try:
             rows = rows_of(self.first)
             some = rows.take(jnp.arange(min(rows.number, CHECKED)))
-            if add_up(some.on_one_device(), u):
+            if add_up(on_one_device(some), u):
                 return
             why = "a row has another likelihood alone than among the others"
         except UnsupportedModel as error:

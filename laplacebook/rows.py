@@ -14,7 +14,7 @@ from jaxtyping import Array, Int
 from laplacebook.density import ModelDensity
 from laplacebook.errors import LaplaceError, UnsupportedModel
 
-__all__ = ["Rows", "require_batch_size", "rows_of"]
+__all__ = ["Rows", "on_one_device", "require_batch_size", "rows_of"]
 
 
 @partial(
@@ -66,7 +66,7 @@ class Rows:
         place = self.density.placement
         if place is None:
             return function(self, *operands, *by_row)
-        leaves, structure = jax.tree.flatten(self.density.on_one_device())
+        leaves, structure = jax.tree.flatten(on_one_device(self.density))
 
         def here(leaves: list, operands: tuple, by_row: tuple) -> Any:
             own = jax.tree.unflatten(structure, leaves)
@@ -82,6 +82,12 @@ class Rows:
             out_specs=whole if summed else apart,
             check_vma=False,
         )(leaves, operands, by_row)
+
+
+def on_one_device(density: ModelDensity) -> ModelDensity:
+    """The same density, taken as one whose data are not spread over devices."""
+    children, program = density.tree_flatten()
+    return type(density).tree_unflatten((*program[:3], None), children)
 
 
 def rows_of(density: ModelDensity) -> Rows:

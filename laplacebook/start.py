@@ -4,10 +4,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpyro.distributions import (
     Distribution,
     ExpandedDistribution,
@@ -21,7 +20,14 @@ from numpyro.infer.initialization import init_to_uniform
 from laplacebook.sites import Site
 from laplacebook.validity import satisfies
 
-__all__ = ["off_centre", "prior_centre", "prior_draw", "refuse_outside", "start_values"]
+__all__ = [
+    "is_inside",
+    "off_centre",
+    "prior_centre",
+    "prior_draw",
+    "refuse_outside",
+    "start_values",
+]
 
 
 def prior_centre(message: dict) -> Array | None:
@@ -101,14 +107,20 @@ def start_values(values: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, 
     return arrays
 
 
-def refuse_outside(site: dict, coordinates: Array) -> None:
-    """A start outside the support of its site has no coordinates, or the wrong ones."""
-    inside = jnp.all(satisfies(site["fn"].support, site["value"])) & jnp.isfinite(coordinates).all()
-    if not isinstance(inside, jax.core.Tracer) and not inside:
-        raise ValueError(
-            f"start['{site['name']}'] = {site['value']} is outside, or on the edge of, "
-            f"the support of '{site['name']}', {site['fn'].support}."
-        )
+def is_inside(site: dict, coordinates: Array) -> Bool[Array, ""]:
+    """Whether a start is in the support of its site: outside it has no coordinates, or the wrong ones."""
+    inside = jnp.all(satisfies(site["fn"].support, site["value"]))
+    return inside & jnp.isfinite(coordinates).all()
+
+
+def refuse_outside(trace: dict, points: Mapping[str, Array]) -> None:
+    """Raise for the first site of which the start is not in the support."""
+    for name, coordinates in points.items():
+        if not is_inside(trace[name], coordinates):
+            raise ValueError(
+                f"start['{name}'] = {trace[name]['value']} is outside, or on the edge of, "
+                f"the support of '{name}', {trace[name]['fn'].support}."
+            )
 
 
 def _mean(fn: Distribution) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpyro
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.errors import UnsupportedModel
@@ -13,6 +14,7 @@ __all__ = [
     "Terms",
     "log_jacobian",
     "refuse_complex",
+    "refuse_handlers",
     "room",
     "supported_data",
     "valid_parameters",
@@ -32,6 +34,15 @@ class Terms(NamedTuple):
     log_prior: Float[Array, ""]
     values: dict[str, Array]
     room: Float[Array, " D"]
+
+
+def refuse_handlers() -> None:
+    """Refuse to look at a model from within NumPyro's handlers."""
+    if numpyro.primitives._PYRO_STACK:
+        raise UnsupportedModel(
+            "laplace was called within NumPyro handlers, which the fit would not see again.",
+            remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
+        )
 
 
 def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:

@@ -58,7 +58,13 @@ def off_disk(url):
 def views(**view):
     """A fixture that shows each built page in turn; tests that share it share the visit."""
 
-    @pytest.fixture(scope="module", params=PAGES or [HTML / "index.html"], ids=lambda p: p.stem)
+    # All tests of one page go to one worker: --dist loadgroup.
+    pages = [
+        pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(path.stem))
+        for path in PAGES or [HTML / "index.html"]
+    ]
+
+    @pytest.fixture(scope="module", params=pages)
     def page(browser, request):
         with visit(browser, request.param, **view) as shown:
             yield shown

@@ -37,6 +37,11 @@ def bumps(x, at, height, precision):
     return jnp.logaddexp(-(x**2) / 2, height - precision * (x - at) ** 2 / 2)
 
 
+def numbers(*values):
+    """As data, so that other values need no other program."""
+    return [np.float64(value) for value in values]
+
+
 def test_of_a_gaussian_everything_is_exact():
     approx = regression()
     found = lb.diagnose(approx, KEY)
@@ -74,7 +79,7 @@ def test_much_data_makes_it_good():
 
 @pytest.mark.parametrize("nu", [2.0, 3.0])
 def test_heavy_tails_are_bad(nu):
-    found = lb.diagnose(lb.laplace_of_density(student, 0.1, nu), KEY, starts=1)
+    found = lb.diagnose(lb.laplace_of_density(student, 0.1, *numbers(nu)), KEY, starts=1)
     assert found.level == "bad"
     assert found.pareto_k > 0.7
     assert np.isinf(found.importance_log_evidence.standard_error)
@@ -125,7 +130,7 @@ def test_modes_that_are_known_count_without_a_search():
 )
 def test_a_far_mode_counts_by_its_evidence(height, precision, level, rise):
     """Draws from q do not reach it: to them, q is perfect."""
-    approx = lb.laplace_of_density(bumps, 0.1, 12.0, height, precision)
+    approx = lb.laplace_of_density(bumps, 0.1, *numbers(12.0, height, precision))
     found = lb.diagnose(approx, KEY, starts=12)
     assert found.effective_fraction > 0.99
     (other,) = found.other_modes
@@ -138,8 +143,9 @@ def test_a_far_mode_counts_by_its_evidence(height, precision, level, rise):
 
 
 def test_a_higher_mode_without_evidence_is_told():
-    found = lb.diagnose(lb.laplace_of_density(bumps, 0.1, 12.0, 1.0, 1e6), KEY, starts=1)
-    spike = lb.laplace_of_density(bumps, 12.0, 12.0, 1.0, 1e6)
+    shape = numbers(12.0, 1.0, 1e6)
+    found = lb.diagnose(lb.laplace_of_density(bumps, 0.1, *shape), KEY, starts=1)
+    spike = lb.laplace_of_density(bumps, 12.0, *shape)
     found = replace(found, other_modes=(spike,))
     assert found.share_elsewhere < 0.01
     assert found.level == "usable"
@@ -223,7 +229,8 @@ def test_many_coordinates_near_a_gaussian():
 
 def test_units_do_not_matter():
     found = [
-        lb.diagnose(lb.laplace(scaled, 1.3, scale, start={"x": scale}), KEY) for scale in (1.0, 1e6)
+        lb.diagnose(lb.laplace(scaled, 1.3, scale, start={"x": scale}), KEY)
+        for scale in numbers(1.0, 1e6)
     ]
     assert found[0].pareto_k == pytest.approx(found[1].pareto_k, rel=1e-6)
     assert found[0].verdict == found[1].verdict

@@ -103,7 +103,7 @@ def test_error_of_bic_tends_to_the_constant_and_that_of_laplace_to_zero():
 def test_occam_factor_is_a_ratio_of_widths(s):
     rng = np.random.default_rng(0)
     features, y = rng.normal(size=(12, 3)), rng.normal(size=12)
-    approx = lb.laplace(line, features, y, s, 0.5)
+    approx = lb.laplace(line, features, y, np.float64(s), 0.5)
     covariance, mode = np.asarray(approx.covariance), np.asarray(approx.mode_vector)
     widths = np.linalg.slogdet(covariance)[1] / 2 - 3 * np.log(s)
     assert approx.log_occam_factor == pytest.approx(widths - mode @ mode / (2 * s**2), rel=1e-9)

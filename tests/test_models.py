@@ -1,11 +1,16 @@
 """The shared models, against scikit-learn, statsmodels and their own equations."""
 
+import types
+
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
+from beartype import beartype
 from scipy.special import expit
 
 import laplacebook as lb
+from laplacebook import models
 from laplacebook.models import logistic_regression
 
 N, D = 60, 3
@@ -105,3 +110,23 @@ def test_integers_and_booleans_are_numbers_and_the_prior_has_defaults():
     whole = np.round(3 * FEATURES)
     same = lb.laplace(logistic_regression, jnp.asarray(whole, int), TARGETS.astype(bool))
     np.testing.assert_allclose(same.mode_vector, fit(whole).mode_vector, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "options"),
+    [
+        ("logistic_regression", TARGETS, {}),
+        ("logistic_regression", None, {"prior_mean": jnp.array(M0), "prior_covariance": S0}),
+        ("bayesian_mlp", None, {"widths": (2, 2), "prior_mean": [0, 0.5, 1], "prior_precision": 2}),
+        ("bayesian_mlp", np.c_[TARGETS, TARGETS], {"outputs": 2, "noise_precision": [1.0, 2.0]}),
+        ("bayesian_mlp", TARGETS, {"likelihood": "bernoulli", "activation": jnp.sin}),
+        ("bayesian_mlp", TARGETS.astype(int), {"likelihood": "categorical", "outputs": 3}),
+    ],
+)
+def test_annotations_are_exact(monkeypatch, model, targets, options):
+    """Those of a model, which the hook in conftest.py leaves out, and of the functions it calls."""
+    for name, function in list(vars(models).items()):
+        if isinstance(function, types.FunctionType) and function.__module__ == models.__name__:
+            monkeypatch.setattr(models, name, beartype(function))
+    with numpyro.handlers.seed(rng_seed=0):
+        getattr(models, model)(FEATURES, targets, **options)
