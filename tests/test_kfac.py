@@ -132,7 +132,7 @@ def test_what_is_not_finite_or_no_option_is_refused():
     density = ModelDensity(centred, (X[:, 0], np.full(N, np.nan)))
     with pytest.raises(lb.NonFinite, match="'y'"):
         kronecker_factors(density, jnp.ones(1))
-    with pytest.raises(ValueError, match="gauss_newton, empirical_fisher, not 'fisher'"):
+    with pytest.raises(ValueError, match="'gauss_newton', 'empirical_fisher', not 'fisher'"):
         kronecker_factors(density, jnp.ones(1), "fisher")
     with pytest.raises(ValueError, match="batch_size must be a whole number"):
         kronecker_factors(density, jnp.ones(1), batch_size=0)
