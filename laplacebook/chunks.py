@@ -117,6 +117,7 @@ def laplace_of_chunks(
         )
     u = _start(first, None if start is None else first.start(start))
     passes.require_sum(u)
+    first = passes.first  # fewer rows
     with twice_differentiable():
         found = _search(passes, u)
     exact = kept(found.hessian, [site.size for site in first.sites], structure)

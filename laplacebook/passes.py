@@ -114,7 +114,7 @@ class Passes:
         space: str,
         progress_bar: bool | None = None,
     ) -> None:
-        if iter(chunks) is chunks:
+        if isinstance(chunks, Iterator):
             raise ValueError(
                 "chunks is an iterator, which ends after one pass, and a fit takes many: pass a list, "
                 "laplacebook.Chunks, or an object whose __iter__ opens the data again."
@@ -126,7 +126,7 @@ class Passes:
         first = next(self._with_rows(), None)
         if first is None:
             raise ValueError("chunks has no chunk with rows.")
-        self.first = ModelDensity(model, first, self._kwargs, space)  # the result holds a copy
+        self.first = ModelDensity(model, first, self._kwargs, space)
 
     def _with_rows(self) -> Iterator[tuple]:
         """The positional arguments of each chunk that has rows."""
@@ -178,13 +178,15 @@ class Passes:
     def require_sum(self, u: Float[Array, " D"]) -> None:
         """Refuse a model whose log likelihood is not the sum over rows, by those of the first chunk.
 
+        Of these ``first`` then holds the few that were looked at.
+
         Raises:
             UnsupportedModel: it is not.
         """
         try:
             rows = rows_of(self.first)
-            some = rows.take(jnp.arange(min(rows.number, CHECKED)))
-            if add_up(on_one_device(some), u):
+            self.first = on_one_device(rows.take(jnp.arange(min(rows.number, CHECKED))))
+            if add_up(self.first, u):
                 return
             why = "a row has another likelihood alone than among the others"
         except UnsupportedModel as error:
@@ -202,7 +204,7 @@ class Passes:
 
 @jax.tree_util.register_pytree_node_class
 class ChunkedDensity(ModelDensity):
-    """The log joint of all chunks, of which the data of the first alone are held.
+    """The log joint of all chunks, of which some rows of the first alone are held.
 
     It knows the latent sites and what they are at a point. Its value takes a pass.
     """
@@ -216,7 +218,7 @@ class ChunkedDensity(ModelDensity):
         return cls.tree_unflatten((program, passes), children)
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
-        """The data of the first chunk, and the program and the chunks that they are of."""
+        """Some rows of the first chunk, and the program and the chunks that they are of."""
         return (self._data,), (self._program, self._passes)
 
     @classmethod

@@ -53,9 +53,10 @@ def shard(array: Any, axis_name: str = "data") -> Array:
     """
     array = array if isinstance(array, jax.Array) else np.asarray(array)
     devices, rows = len(jax.local_devices()), np.shape(array)[0] if np.ndim(array) else 0
-    shapes = multihost_utils.process_allgather(np.array(np.shape(array), int), tiled=False)
-    if jax.process_count() > 1 and (shapes != shapes[0]).any():
-        raise ValueError(f"The processes hold arrays of different shapes, {shapes.tolist()}.")
+    if jax.process_count() > 1:
+        shapes = multihost_utils.process_allgather(np.array(np.shape(array), int))
+        if (shapes != shapes[0]).any():
+            raise ValueError(f"The processes hold arrays of different shapes, {shapes.tolist()}.")
     if rows == 0 or rows % devices:
         raise ValueError(
             f"{rows} rows do not divide among {devices} devices, as JAX's sharded arrays do: shard the first "
