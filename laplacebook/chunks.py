@@ -1,6 +1,7 @@
 """The Laplace approximation from data that do not fit into memory: the same search, in passes."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.approximation import EDGE
+from laplacebook.chunk_checks import changed, require_same_prior, same_to
 from laplacebook.consistency import FEW as FEW_NODES
 from laplacebook.consistency import NODES, direction_of_look, fails, follows_finely
 from laplacebook.curvature import value_gradient_hessian
@@ -46,7 +48,7 @@ from laplacebook.structured import kept, precision_at
 __all__ = ["laplace_of_chunks"]
 
 ADDING_UP = ("dense", "diagonal", "block")
-SAME = 1e-8  # relative: the log prior of one chunk and of another
+MIDDLE = FEW_NODES // 2  # the node at the mode
 
 
 def laplace_of_chunks(
@@ -128,7 +130,13 @@ def laplace_of_chunks(
     density = ChunkedDensity.of(passes)
     if throw and not sound:
         raise explain(density, found.point, certificate, bool(found.converged))
-    precision = exact if curvature == "hessian" else _summed(passes, found.point, settings)
+    precision = exact
+    if sound and curvature != "hessian":
+        precision = _summed(passes, found.point, settings)
+        if not jnp.isfinite(precision.log_determinant()):
+            if throw:
+                raise _not_positive_definite(settings)
+            sound, certificate = False, replace(certificate, converged=jnp.zeros((), bool))
     loud = jnp.where(sound, 1, jnp.nan).astype(u.dtype)
     terms, point, precision = jax.tree.map(lambda x: x * loud, (terms, found.point, precision))
     return LaplaceApproximation(
@@ -212,29 +220,20 @@ def _rough(part: Part, u: Array) -> Array:
 
 
 def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:
-    """The precision by the curvature of each chunk.
-
-    Raises:
-        NotPositiveDefinite: it is not, or the rows of a chunk do not add up.
-    """
+    """The precision by the curvature of each chunk."""
     total = passes.sum(partial(_entries, settings=settings), u)
-    precision: Precision
     if settings.structure == "diagonal":
-        precision = DiagonalPrecision(*total)
-    else:
-        dense = settings.structure == "dense"
-        precision = DensePrecision.of(*total) if dense else BlockPrecision.of(total)
-    if not jnp.isfinite(precision.log_determinant()):
-        kind = settings.curvature.replace("_", "-")
-        raise NotPositiveDefinite(
-            f"The {kind} precision of all chunks is not positive definite, or not a number.",
-            causes=[
-                "a prior that couples the sites",
-                "a likelihood that is not convex in its outputs",
-            ],
-            remedy='use curvature="hessian", or structure="dense".',
-        )
-    return precision
+        return DiagonalPrecision(*total)
+    return DensePrecision.of(*total) if settings.structure == "dense" else BlockPrecision.of(total)
+
+
+def _not_positive_definite(settings: Settings) -> NotPositiveDefinite:
+    kind = settings.curvature.replace("_", "-")
+    return NotPositiveDefinite(
+        f"The {kind} precision of all chunks is not positive definite, or not a number.",
+        causes=["a prior that couples the sites", "a likelihood that is not convex in its outputs"],
+        remedy='use curvature="hessian", or structure="dense".',
+    )
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -260,16 +259,17 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
     direction = direction_of_look(found.point, precision, terms.room)
     nodes = jnp.asarray(NODES, found.point.dtype)
     valid, line = True, jnp.zeros(())
-    for look, is_valid, log_prior in passes.each(_along, found.point, direction, nodes[:FEW_NODES]):
+    for look, is_valid, terms_here in passes.each(
+        _along, found.point, direction, nodes[:FEW_NODES]
+    ):
         valid &= bool(is_valid)
         line = line + look
-        if not jnp.abs(log_prior - terms.log_prior) <= SAME * (1 + jnp.abs(terms.log_prior)):
-            raise UnsupportedModel(
-                f"The log prior is {float(log_prior):.6g} with one chunk and {float(terms.log_prior):.6g} with "
-                "another: the prior depends on the data of the chunk.",
-                causes=["a prior scaled by the features or their number (a g-prior, a prior by n)"],
-                remedy="compute what the prior needs from all data first, and pass it as a keyword argument.",
-            )
+        require_same_prior(terms, terms_here)
+    height = -(terms.log_likelihood + terms.log_prior)
+    if valid and not jnp.abs(line[0, MIDDLE] - height) <= same_to(height):
+        raise changed(
+            f"the log joint at the mode is {-height:.10g} in one and {-line[0, MIDDLE]:.10g} in another"
+        )
     if valid and fails(*line):
         finer = sum(
             look for look, *_ in passes.each(_along, found.point, direction, nodes[FEW_NODES:])
@@ -279,12 +279,12 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
 
 
 @jax.jit
-def _along(part: Part, u: Array, direction: Array, nodes: Array) -> tuple[Array, Array, Array]:
-    """f and its slope at each node of a line, shape (2, n); whether u is valid; and the log prior."""
+def _along(part: Part, u: Array, direction: Array, nodes: Array) -> tuple[Array, Array, Terms]:
+    """f and its slope at each node of a line, shape (2, n); whether u is valid; this chunk's own terms."""
 
     def at(t: Array) -> Array:
         return jnp.stack(
             jax.jvp(lambda t: part.loss(u + t * direction)[0], (t,), (jnp.ones_like(t),))
         )
 
-    return jax.lax.map(at, nodes).T, part.valid(u), part.log_prior(u)
+    return jax.lax.map(at, nodes).T, part.valid(u), part.own_terms(u)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import reduce
+from itertools import islice
 from typing import Any
 
 import jax
@@ -12,16 +13,13 @@ from tqdm import tqdm
 
 from laplacebook.batches import PATIENCE
 from laplacebook.checks import require_number
+from laplacebook.chunk_checks import changed, require_sum
 from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
-from laplacebook.row_sums import add_up
-from laplacebook.rows import on_one_device, rows_of
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
-
-CHECKED = 1024  # rows, by which it is seen whether the log likelihood is a sum over rows
 
 
 @jax.tree_util.register_pytree_node_class
@@ -53,9 +51,9 @@ class Part(ModelDensity):
         terms = super().terms(u)
         return terms._replace(log_prior=jnp.where(self._share > 0, terms.log_prior, 0))
 
-    def log_prior(self, u: Float[Array, " D"]) -> Float[Array, ""]:
-        """The log prior that the model has with this chunk."""
-        return super().terms(u).log_prior
+    def own_terms(self, u: Float[Array, " D"]) -> Terms:
+        """The terms of the model of this chunk alone, its log prior included."""
+        return super().terms(u)
 
 
 class Chunks:
@@ -103,7 +101,7 @@ class Passes:
 
     Raises:
         ValueError: the chunks can be gone through only once, or there is none with rows.
-        UnsupportedModel: the log likelihood is not the sum over the rows of the first chunk.
+        UnsupportedModel: the second chunk has other latent sites than the first.
     """
 
     def __init__(
@@ -123,16 +121,22 @@ class Passes:
         self._hidden = None if progress_bar is None else not progress_bar
         self._known: set[tuple] = set()
         self.number = 0  # of passes begun
-        first = next(self._with_rows(), None)
-        if first is None:
+        self._size: int | None = None  # numbers in all chunks, after a pass
+        begin = [
+            ModelDensity(model, args, self._kwargs, space) for args in islice(self._with_rows(), 2)
+        ]
+        if not begin:
             raise ValueError("chunks has no chunk with rows.")
-        self.first = ModelDensity(model, first, self._kwargs, space)
+        self.first, self._second = begin[0], begin[-1] if len(begin) > 1 else None
+        if begin[-1].sites != self.first.sites:
+            raise _other_sites(1)
 
     def _with_rows(self) -> Iterator[tuple]:
         """The positional arguments of each chunk that has rows."""
         for chunk in self._chunks:
-            args = chunk if isinstance(chunk, tuple) else (chunk,)
-            if not any(is_data(x) and np.shape(x)[:1] == (0,) for x in jax.tree.leaves(args)):
+            args = tuple(chunk) if isinstance(chunk, tuple | list) else (chunk,)
+            shapes = [np.shape(x) for x in jax.tree.leaves(args) if is_data(x) and np.ndim(x)]
+            if not shapes or any(shape[0] for shape in shapes):
                 yield args
 
     def parts(self) -> Iterator[Part]:
@@ -146,60 +150,47 @@ class Passes:
         for i, args in enumerate(self._with_rows()):
             args = jax.tree.map(_in_place, args) if own else args
             density = ModelDensity(self._model, args, self._kwargs, self._space)
-            shapes = tuple(jnp.shape(x) for x in jax.tree.leaves(density))
+            leaves, program = jax.tree.flatten(density)
+            shapes = (program, *(jnp.shape(x) for x in leaves))
             if shapes not in self._known and density.sites != self.first.sites:
-                raise UnsupportedModel(
-                    f"The latent sites of chunk {i} are not those of the first: each row may have a "
-                    "share in the likelihood, and none in the prior.",
-                    causes=["a latent site for each row", "chunks of different widths"],
-                    remedy="fit all data at once by laplace.",
-                )
+                raise _other_sites(i)
             self._known.add(shapes)
             yield Part.of(density, i == 0)
 
     def each(self, function: Callable[..., Any], *operands: Any) -> Iterator[Any]:
-        """``function(part, *operands)`` for each chunk, the next one loaded while one computes."""
+        """``function(part, *operands)`` for each chunk, the next one loaded while one computes.
+
+        Raises:
+            LaplaceError: there are more numbers, or fewer, than in the pass before.
+        """
         self.number += 1
+        size = 0
         total = len(self._chunks) if isinstance(self._chunks, Sized) else None
         named = {"desc": f"pass {self.number}", "unit": "chunk", "total": total}
         before = None
         with tqdm(delay=PATIENCE, disable=self._hidden, leave=False, **named) as bar:
             for part in self.parts():
+                size += sum(jnp.size(x) for x in jax.tree.leaves(part))
                 jax.block_until_ready(before)
                 before = function(part, *operands)
                 yield before
                 bar.update()
             jax.block_until_ready(before)
+        if self._size not in (None, size):
+            raise changed(f"{self._size:,} numbers in one pass and {size:,} in another")
+        self._size = size
 
     def sum(self, function: Callable[..., Any], *operands: Any) -> Any:
         """The sum of :meth:`each` over the chunks."""
         return reduce(_add, self.each(function, *operands))
 
     def require_sum(self, u: Float[Array, " D"]) -> None:
-        """Refuse a model whose log likelihood is not the sum over rows, by those of the first chunk.
-
-        Of these ``first`` then holds the few that were looked at.
+        """Refuse a model that is not a sum over rows; ``first`` then holds a few rows of the first chunk.
 
         Raises:
-            UnsupportedModel: it is not.
+            UnsupportedModel: it is not, by the rows of the first two chunks.
         """
-        try:
-            rows = rows_of(self.first)
-            self.first = on_one_device(rows.take(jnp.arange(min(rows.number, CHECKED))))
-            if add_up(self.first, u):
-                return
-            why = "a row has another likelihood alone than among the others"
-        except UnsupportedModel as error:
-            why = str(error)
-        raise UnsupportedModel(
-            "The log likelihood of this model is not the sum over its rows, so it is not the sum over "
-            f"chunks of rows: {why}",
-            causes=[
-                "the model standardises its data, or computes with their mean or number",
-                "an outcome depends on other outcomes (a time series, a Gaussian process)",
-            ],
-            remedy="prepare the data outside of the model, or fit all of them at once by laplace.",
-        )
+        self.first, self._second = require_sum(self.first, self._second, u), None
 
 
 @jax.tree_util.register_pytree_node_class
@@ -263,6 +254,18 @@ class ChunkedDensity(ModelDensity):
             causes=["laplace_of_chunks made it"],
             remedy="use laplace where all rows fit into memory, or on a random subset of them.",
         )
+
+
+def _other_sites(number: int) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The latent sites of chunk {number} are not those of the first: each row may have a share in the "
+        "likelihood, and none in the prior.",
+        causes=[
+            "a latent site for each row",
+            "chunks of different widths, or with other names or in another order",
+        ],
+        remedy="fit all data at once by laplace.",
+    )
 
 
 @jax.jit

@@ -46,11 +46,15 @@ def shard(array: Any, axis_name: str = "data") -> Array:
 
     Raises:
         ValueError: the rows do not divide among the devices, or among the processes, or are so wide
-            that JAX would round them.
+            that JAX would round them; or the array is masked.
 
     >>> shard(np.arange(6.0)).shape
     (6,)
     """
+    if np.ma.is_masked(array):
+        raise ValueError(
+            "The array is masked, and what the mask hides would be data: pass them apart."
+        )
     array = array if isinstance(array, jax.Array) else np.asarray(array)
     devices, rows = len(jax.local_devices()), np.shape(array)[0] if np.ndim(array) else 0
     if jax.process_count() > 1:

@@ -15,18 +15,13 @@ from laplacebook import linearized
 from laplacebook.approximation import search
 from laplacebook.density import ModelDensity
 from laplacebook.settings import Settings
+from tests.models import logistic
 
 N, KEY = 160, jax.random.key(0)
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, 20))
 CLASSES = (RNG.uniform(size=N) < 0.5).astype(float)
 TARGETS = np.sin(FEATURES[:, 0])
-
-
-def logistic(features, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 3).expand([features.shape[1]]).to_event(1))
-    with numpyro.plate("N", len(features)):
-        numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)
 
 
 def network(features, y=None):
@@ -127,6 +122,11 @@ def test_a_program_that_gathers_is_seen():
 def test_rows_that_do_not_divide(rows):
     with pytest.raises(ValueError, match=rf"{rows} rows do not divide among 8 devices"):
         lb.shard(TARGETS[:rows])
+
+
+def test_a_mask_is_not_lost():
+    with pytest.raises(ValueError, match="masked"):
+        lb.shard(np.ma.masked_array(TARGETS, mask=TARGETS > 0))
 
 
 def test_uneven_and_empty_shards_are_chunks():

@@ -32,3 +32,10 @@ def redundant(y):
     flat = dist.ImproperUniform(dist.constraints.real, (), ())
     total = numpyro.sample("a", flat) + numpyro.sample("b", flat)
     numpyro.sample("y", dist.Normal(total, 1), obs=y)
+
+
+def logistic(features, y=None, scale=1.0):
+    """Logistic regression with a normal prior of the weights."""
+    w = numpyro.sample("w", dist.Normal(0, scale).expand([features.shape[1]]).to_event(1))
+    with numpyro.plate("N", len(features)):
+        numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)

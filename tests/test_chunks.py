@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from tests.models import logistic
 
 KEY = jax.random.key(0)
 N, D = 103, 18
@@ -15,12 +16,8 @@ RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, D))
 CLASSES = (RNG.uniform(size=N) < 1 / (1 + np.exp(-FEATURES[:, 0]))).astype(float)
 FEW = FEATURES[:, :2]
-
-
-def logistic(features, y=None, scale=1.0):
-    w = numpyro.sample("w", dist.Normal(0, scale).expand([features.shape[1]]).to_event(1))
-    with numpyro.plate("N", len(features)):
-        numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)
+MISSING = FEW.copy()
+MISSING[90, 1] = np.nan
 
 
 class OneBuffer:
@@ -148,82 +145,10 @@ def test_what_needs_the_data_is_refused(in_chunks, use, tmp_path):
         use(in_chunks, tmp_path)
 
 
-def standardised(features, y):
-    logistic((features - features.mean(0)) / features.std(0), y)
-
-
-def scaled_by_data(features, y):
-    logistic(features, y, features.std())
-
-
-def by_row(features, y):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([len(features)]).to_event(1))
-    numpyro.sample("y", dist.Normal(w, 1).to_event(1), obs=y)
-
-
-def jump(features, y):
-    at = numpyro.sample("at", dist.Normal(0, 1))
-    with numpyro.plate("N", len(features)):
-        numpyro.sample("y", dist.Normal(jnp.where(features[:, 0] > at, 1.0, 0.0), 1), obs=y)
-
-
-def flat(features, y):
-    prior = dist.ImproperUniform(dist.constraints.real, (), (features.shape[1],))
-    numpyro.sample("y", dist.Bernoulli(logits=features @ numpyro.sample("w", prior)), obs=y)
-
-
-MISSING = FEW.copy()
-MISSING[90, 1] = np.nan
-REFUSED = {
-    "once": (logistic, iter([(FEW, CLASSES)]), ValueError, "an iterator"),
-    "none": (logistic, [], ValueError, "no chunk with rows"),
-    "empty": (logistic, [(FEW[:0], CLASSES[:0])], ValueError, "no chunk with rows"),
-    "widths": (
-        logistic,
-        [(FEW[:50], CLASSES[:50]), (FEATURES[50:], CLASSES[50:])],
-        lb.UnsupportedModel,
-        "latent sites of chunk 1",
-    ),
-    "not a sum": (
-        standardised,
-        lb.Chunks(FEW, CLASSES, size=40),
-        lb.UnsupportedModel,
-        "not the sum",
-    ),
-    "prior": (
-        scaled_by_data,
-        lb.Chunks(FEW, CLASSES, size=40),
-        lb.UnsupportedModel,
-        "prior depends",
-    ),
-    "a latent each": (by_row, lb.Chunks(FEW, CLASSES, size=40), lb.UnsupportedModel, "not the sum"),
-    "large": (
-        logistic,
-        lb.Chunks(np.zeros((2, 3001)), np.zeros(2), size=1),
-        lb.UnsupportedModel,
-        "3,001 coordinates",
-    ),
-    "NaN": (logistic, lb.Chunks(MISSING, CLASSES, size=40), lb.NonFinite, r"'features' has\s1 NaN"),
-    "jump": (jump, lb.Chunks(FEW, CLASSES, size=40), lb.NotConverged, "follow its own gradient"),
-    "collinear": (
-        flat,
-        lb.Chunks(np.column_stack([FEW, FEW[:, 0]]), CLASSES, size=40),
-        lb.NotPositiveDefinite,
-        "is flat along",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_done_is_refused(name):
-    model, chunks, error, words = REFUSED[name]
-    with pytest.raises(error, match=words):
-        lb.laplace_of_chunks(model, chunks)
-
-
-def test_without_throw_a_failure_is_nan():
+@pytest.mark.parametrize("curvature", ["hessian", "gauss_newton"])
+def test_without_throw_a_failure_is_nan(curvature):
     chunks = lb.Chunks(MISSING, CLASSES, size=40)
-    failed = lb.laplace_of_chunks(logistic, chunks, throw=False)
+    failed = lb.laplace_of_chunks(logistic, chunks, throw=False, curvature=curvature)
     assert not failed.certificate.converged
     assert np.isnan(failed.log_evidence)
 
