@@ -52,8 +52,9 @@ class Part(ModelDensity):
         return terms._replace(log_prior=jnp.where(self._share > 0, terms.log_prior, 0))
 
     def own_terms(self, u: Float[Array, " D"]) -> Terms:
-        """The terms of the model of this chunk alone, its log prior included."""
-        return super().terms(u)
+        """The log prior of the model of this chunk, and the latent values; the log likelihood is NaN."""
+        terms = super().terms(u)
+        return terms._replace(log_likelihood=jnp.full_like(terms.log_prior, jnp.nan))
 
 
 class Chunks:
