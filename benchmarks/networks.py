@@ -1,8 +1,9 @@
 """Networks: curvature, predictive and tuning, against laplace-torch where that is installed.
 
 ``pip install laplace-torch`` brings PyTorch, which is too large for the locked environment. Its fit is
-the curvature at given weights; ours includes the certificate that they are a mode. Both in float32, at
-weights from the same training, of a network with one input and one output.
+the curvature at given weights; ours includes the certificate that they are a mode, so the curvature alone
+is compared as well. Both in float32, at weights from the same training, of a network with one input and
+one output.
 """
 
 from importlib.util import find_spec
@@ -23,6 +24,9 @@ AGAIN = (
 BACKENDS = ("CurvlinopsGGN", "BackPackGGN", "AsdlGGN")
 STEPS = 100  # of tuning
 GIB = 2**30
+NARROW = (
+    1e4  # prior precision of the large networks: with a vague one their search takes many minutes
+)
 
 
 def problem(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,39 +37,57 @@ def problem(n: int) -> tuple[np.ndarray, np.ndarray]:
     return features.astype(np.float32), targets.astype(np.float32)
 
 
-def trained(n: int, widths: tuple[int, ...]) -> dict[str, Any]:
+def network(widths: tuple[int, ...], prior_precision: float = 1.0) -> dict[str, Any]:
+    """The arguments of :func:`laplacebook.models.bayesian_mlp` besides the data."""
+    return {
+        "widths": widths,
+        "noise_precision": NOISE_PRECISION,
+        "prior_precision": np.float32(prior_precision),
+    }
+
+
+def trained(n: int, model: dict[str, Any]) -> dict[str, Any]:
     """Weights by minibatch training."""
     import jax
 
     import laplacebook as lb
 
-    options = {"widths": widths, "noise_precision": NOISE_PRECISION, "progress_bar": False}
     return lb.train(
         lb.models.bayesian_mlp,
         *problem(n),
         key=jax.random.key(0),
         batch_size=min(n, 500),
-        **options,
+        progress_bar=False,
+        **model,
     )
 
 
-def laplacebook(structure: str, n: int, widths: tuple[int, ...]) -> dict[str, float]:
-    """Seconds of the fit at the mode, of the predictive at 1,000 points and, if dense, of tuning."""
-    import laplacebook as lb
+def laplacebook(
+    structure: str, n: int, widths: tuple[int, ...], prior_precision: float = 1.0
+) -> dict[str, float]:
+    """Seconds of the fit at the mode, of its curvature alone and of the predictive at 1,000 points."""
+    import jax
 
-    network = {"widths": widths, "noise_precision": NOISE_PRECISION}
+    import laplacebook as lb
+    from laplacebook.structured import precision_at
+
+    model = network(widths, prior_precision)
     settings = {"curvature": "gauss_newton", "structure": structure}
 
     def fit(start, tolerance):
-        options = settings | network | {"start": start, "tolerance": tolerance}
+        options = settings | model | {"start": start, "tolerance": tolerance}
         return lb.laplace(lb.models.bayesian_mlp, *problem(n), **options)
 
-    first, approx = timed(lambda: fit(trained(n, widths), TOLERANCE))
+    first, approx = timed(lambda: fit(trained(n, model), TOLERANCE))
     fit(approx.mode, AGAIN)
     found = {"first": first, "fit": repeated(lambda: fit(approx.mode, AGAIN))}
+    at = approx.density, approx.mode_vector
+    curvature = jax.jit(lambda density, u: precision_at(density, u, approx.settings))
+    curvature(*at)
+    found["curvature"] = repeated(lambda: curvature(*at))
     new, _ = problem(1_000)
-    variance = lb.predict(approx, new, **network).epistemic
-    found["predictive"] = repeated(lambda: lb.predict(approx, new, **network).epistemic)
+    variance = lb.predict(approx, new, **model).epistemic
+    found["predictive"] = repeated(lambda: lb.predict(approx, new, **model).epistemic)
     found["sum"] = float(variance.sum())
     return found
 
@@ -75,7 +97,7 @@ def laplace_torch(structure: str, n: int, widths: tuple[int, ...]) -> dict[str, 
     import torch
     from laplace import Laplace, curvature
 
-    weights = trained(n, widths)
+    weights = trained(n, network(widths))
     sizes = (1, *widths, 1)
 
     def made():
@@ -118,15 +140,14 @@ def tuned(n: int, widths: tuple[int, ...]) -> dict[str, float]:
     """Seconds to maximise the evidence over the prior precision, the fit excluded."""
     import laplacebook as lb
 
-    network = {"widths": widths, "noise_precision": NOISE_PRECISION}
+    model = network(widths)
     approx = lb.laplace(
         lb.models.bayesian_mlp,
         *problem(n),
         curvature="gauss_newton",
         tolerance=TOLERANCE,
-        start=trained(n, widths),
-        prior_precision=np.float32(1),
-        **network,
+        start=trained(n, model),
+        **model,
     )
 
     def tune():
@@ -166,7 +187,7 @@ def products(n: int, D: int) -> dict[str, float]:
 
 def large(structure: str, n: int, widths: tuple[int, ...]) -> dict[str, float]:
     """Seconds of a fit of a large network after training, and the peak of memory in GiB."""
-    found = laplacebook(structure, n, widths)
+    found = laplacebook(structure, n, widths, NARROW)
     return found | {"memory": peak() / GIB}
 
 
@@ -191,12 +212,11 @@ def rows(quick: bool) -> list[Row]:
         for structure in ("dense", "diagonal", "kronecker"):
             ours = Call(laplacebook, (structure, n, widths))
             peer = Call(laplace_torch, (structure, n, widths))
-            for key in ("fit", "predictive"):
-                compared.append(
-                    Row(
-                        f"{structure} {key}, {size}", ours, peer, "laplace-torch, best backend", key
-                    )
-                )
+            against = "laplace-torch, best backend"
+            compared += [
+                Row(f"{structure} {key}, {size}", ours, peer, against, key, peer_key)
+                for key, peer_key in (("fit", ""), ("curvature", "fit"), ("predictive", ""))
+            ]
         ours, peer = Call(tuned, (n, widths)), Call(tuned_by_laplace_torch, (n, widths))
         compared.append(Row(f"{STEPS} steps of tuning, {size}", ours, peer, "laplace-torch"))
     if not quick:
