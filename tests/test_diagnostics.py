@@ -15,7 +15,6 @@ from scipy import integrate, stats
 import laplacebook as lb
 from laplacebook.evidence import importance_weights
 from laplacebook.pareto import pareto_k
-from laplacebook.plotting import STYLES
 from tests.models import coin, line, normal
 from tests.test_start import square
 
@@ -265,26 +264,6 @@ def test_what_is_printed():
         assert "4,000 of 4,000 draws" in text
     assert repr(found).startswith("good")
     assert max(map(len, repr(found).splitlines())) <= 100
-
-
-def test_the_plot_shows_slice_and_gaussian():
-    found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), KEY)
-    figure = found.plot()
-    assert len(figure.axes) == 2
-    for axes, one in zip(figure.axes, found.slices, strict=True):
-        exact, gaussian = axes.lines
-        np.testing.assert_array_equal(exact.get_data(), (one.t, one.density))
-        np.testing.assert_allclose(gaussian.get_ydata(), stats.norm.pdf(one.t))
-        assert exact.get_color() == STYLES["exact"]["color"]
-        assert gaussian.get_linestyle() == "--"
-        assert axes.get_title() == f"{one.axis}\nskewness {one.skewness:z.2f}"
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["exact", "Laplace"]
-
-
-def test_a_plot_has_six_axes_at_most():
-    found = lb.diagnose(lb.laplace_of_density(student, np.zeros(7) + 0.1, 50.0), KEY, starts=1)
-    assert len(found.plot().axes) == 6
 
 
 def test_what_cannot_be_diagnosed():

@@ -1,5 +1,6 @@
 """The density along principal axes: moments with a closed form, names, units, what is outside."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,7 +10,9 @@ from scipy import stats
 from scipy.special import polygamma
 
 import laplacebook as lb
+from laplacebook.plotting import STYLES
 from laplacebook.slices import principal_slices
+from tests.models import normal
 
 
 def log_gamma(u, shape):
@@ -88,3 +91,24 @@ def test_nan_on_an_axis_is_an_error():
 
     with pytest.raises(lb.NonFinite, match=r"20 of 241 points on the\sprincipal axes"):
         principal_slices(lb.laplace_of_density(broken, 0.5), 20)
+
+
+def test_the_plot_shows_slice_and_gaussian():
+    found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), jax.random.key(0))
+    figure = found.plot()
+    assert len(figure.axes) == 2
+    for axes, one in zip(figure.axes, found.slices, strict=True):
+        exact, gaussian = axes.lines
+        np.testing.assert_array_equal(exact.get_data(), (one.t, one.density))
+        np.testing.assert_allclose(gaussian.get_ydata(), stats.norm.pdf(one.t))
+        assert exact.get_color() == STYLES["exact"]["color"]
+        assert gaussian.get_linestyle() == "--"
+        assert axes.get_title() == f"{one.axis}\nskewness {one.skewness:z.2f}"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["exact", "Laplace"]
+
+
+def test_a_plot_has_six_axes_at_most():
+    approx = lb.laplace_of_density(log_gamma, np.zeros(7), 50.0)
+    found = lb.diagnose(approx, jax.random.key(0), starts=1)
+    assert len(found.plot().axes) == 6
