@@ -16,6 +16,7 @@ CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 WITHOUT_EXERCISES = {"intro"}
 MOST_LINES = 20
 MOST_IMAGE_BYTES = 150_000
+GATES = ("exercise-start", "exercise-end", "solution-start", "solution-end")
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
 
 
@@ -95,7 +96,33 @@ def code_in_solutions(notebook):
     return count
 
 
-CHECKS = [not_executed, errors_and_warnings, long_cells, undescribed_figures, missing_exercises]
+def lost_in_plain_jupyter(notebook):
+    """Links without a text, and directives with text within backticks.
+
+    Without MyST the first show nothing, and the second their source; within colons it is typeset.
+    """
+    complaints = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            links = re.findall(r"\[\s*\]\([^)]*\)", cell.source)
+            fences = re.findall(r"^ *`{3,}\{([^}]*)\}", cell.source, re.M)
+            complaints += [f"cell {cell.id}: {link}: a link without a text" for link in links]
+            complaints += [
+                f"cell {cell.id}: write :::{{{directive}}}, with colons"
+                for directive in fences
+                if directive not in GATES
+            ]
+    return complaints
+
+
+CHECKS = [
+    not_executed,
+    errors_and_warnings,
+    long_cells,
+    undescribed_figures,
+    missing_exercises,
+    lost_in_plain_jupyter,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -181,6 +208,11 @@ SPOILT = {
     "two exercises": (missing_exercises, swap(3, "exercise-start", "note")),
     "solution of another": (missing_exercises, swap(4, "} a", "} z")),
     "solution open": (missing_exercises, swap(4, ":class: dropdown\n", "")),
+    "empty link": (lost_in_plain_jupyter, swap(0, "A title", "[](taylor.ipynb)")),
+    "theorem in backticks": (
+        lost_in_plain_jupyter,
+        swap(0, "A title", "A title\n\n```{prf:theorem} Title\n$x$\n```"),
+    ),
     "solutions without code": (missing_exercises, remove_code_of_solutions),
 }
 
