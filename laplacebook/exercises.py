@@ -39,10 +39,7 @@ _ALMOST: dict[str, Callable[[_Values], _Values]] = {
     "One minus that would be right.": lambda x: 1 - x,
     "A hundredth of that would be right: no per cent, please.": lambda x: x / 100,
     "The numbers are right, but in the opposite order.": np.flip,
-    "The transpose of that would be right.": np.transpose,
-    "The inverse of that matrix would be right: a covariance is the inverse of a precision.": (
-        lambda x: np.linalg.inv(x)
-    ),
+    "The inverse of that matrix would be right: a covariance is the inverse of a precision.": np.linalg.inv,
 }
 
 
