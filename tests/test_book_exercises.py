@@ -11,7 +11,7 @@ import laplacebook as lb
 from laplacebook import exercises
 
 BOOK = Path(__file__).parent.parent / "book"
-CALL = re.compile(r'lb\.exercises\.check\("([^"]+)"')
+CALL = re.compile(r'lb\.exercises\.check\(\s*"([^"]+)"')
 
 
 @pytest.fixture(scope="module")
