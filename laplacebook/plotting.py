@@ -101,6 +101,7 @@ def plot_slices(slices: Sequence[Slice], most: int = 6) -> Figure:
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     figure.supxlabel("standard deviations of the approximation", fontsize="medium")
+    figure.supylabel("density", fontsize="medium")
     plt.close(figure)
     return figure
 
