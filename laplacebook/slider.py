@@ -12,6 +12,7 @@ from laplacebook.plotting import STYLES
 __all__ = ["Axis", "Curve", "Slider"]
 
 Values = Float[np.ndarray | Array, "..."]
+Ticks = Sequence[int] | Sequence[float]
 
 _WIDE, _HIGH = 360, 200  # of the plot, in units of the drawing
 _DASHES = {"-": "none", "--": "7 4", "-.": "8 3 2 3", ":": "2 3"}
@@ -54,9 +55,9 @@ class Axis:
     """
 
     label: str
-    ticks: Sequence[int] | Sequence[float]
+    ticks: Ticks
 
-    def place(self, values: Values | Sequence[int] | Sequence[float], length: int) -> np.ndarray:
+    def place(self, values: Values | Ticks, length: int) -> np.ndarray:
         """Where values lie on the axis when it has that length."""
         first, last = self.ticks[0], self.ticks[-1]
         return length * (np.asarray(values) - first) / (last - first)
@@ -203,5 +204,5 @@ def _band(outline: str, style: Mapping[str, str]) -> str:
     return f'<path d="{outline}" fill="{style["color"]}" fill-opacity="0.25"/>'
 
 
-def _number(value: float) -> str:
+def _number(value: int | float) -> str:
     return f"{value:g}".replace("-", "−")
