@@ -109,6 +109,8 @@ def use_style() -> None:
 def plot_slices(slices: Sequence[Slice], most: int = 6) -> Figure:
     """The exact density along principal axes, and the standard normal that stands for it there.
 
+    In the book: :doc:`/book/sigmoid-coin`.
+
     Args:
         slices: the first of which are drawn.
         most: how many of them.
@@ -145,6 +147,8 @@ class DegreeSlider:
 
     The last value of a notebook cell is shown as SVG with one line of JavaScript: it works in Jupyter
     and on a static page, without a kernel or the network. Without JavaScript it stays at ``start``.
+
+    In the book: :eq:`eq-taylor-polynomial` of :doc:`/book/taylor`.
 
     Args:
         label: what the picture shows, for those who cannot see it.
