@@ -82,6 +82,8 @@ def use_style() -> None:
 def plot_slices(slices: Sequence[Slice], most: int = 6) -> Figure:
     """The exact density along principal axes, and the standard normal that stands for it there.
 
+    In the book: :doc:`/book/sigmoid-coin`.
+
     Args:
         slices: the first of which are drawn.
         most: how many of them.
