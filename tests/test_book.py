@@ -205,7 +205,7 @@ SPOILT = {
     ),
     "heavy image": (undescribed_figures, output("display_data", data={"image/png": "A" * 200_004})),
     "no summary": (missing_exercises, swap(2, "Summary", "End")),
-    "two exercises": (missing_exercises, swap(3, "exercise-start", "note")),
+    "two exercises": (missing_exercises, swap(3, "exercise-start", "exercise-end")),
     "solution of another": (missing_exercises, swap(4, "} a", "} z")),
     "solution open": (missing_exercises, swap(4, ":class: dropdown\n", "")),
     "empty link": (lost_in_plain_jupyter, swap(0, "A title", "[](taylor.ipynb)")),
