@@ -236,7 +236,7 @@ SPOILT = {
     ),
     "white image": (opaque_figures, output("display_data", data={"image/png": png("#ffff")})),
     "no summary": (missing_exercises, swap(2, "Summary", "End")),
-    "two exercises": (missing_exercises, swap(3, "exercise-start", "note")),
+    "two exercises": (missing_exercises, swap(3, "exercise-start", "exercise-end")),
     "solution of another": (missing_exercises, swap(4, "} a", "} z")),
     "solution open": (missing_exercises, swap(4, ":class: dropdown\n", "")),
     "empty link": (lost_in_plain_jupyter, swap(0, "A title", "[](taylor.ipynb)")),
