@@ -193,9 +193,10 @@ def test_first_page_is_the_introduction(browser):
         assert page.locator("article h1").count() == 1
 
 
-def test_search_works_from_the_disk(browser):
+@pytest.mark.parametrize("words", ["Laplace", "laplace_of_density"])
+def test_search_works_from_the_disk(browser, words):
     with visit(browser, HTML / "search.html") as page:
-        page.fill("main input[name=q]", "Laplace")
+        page.fill("main input[name=q]", words)
         page.keyboard.press("Enter")
         page.wait_for_selector("#search-results li")
         assert page.trouble == []
