@@ -23,6 +23,8 @@ from decimal import Decimal
 from math import prod
 from typing import NamedTuple
 
+from IPython.core.inputtransformer2 import TransformerManager
+
 ONES = "one two three four five six seven eight nine ten eleven twelve"
 WORDS = {word: str(n) for n, word in enumerate(ONES.split(), 1)}
 WORDS |= {"fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50"}
@@ -133,7 +135,8 @@ def asserts(node):
 
 def constants(source, inside=lambda node: True):
     """The numbers in code, or in some of its nodes."""
-    nodes = [n for outer in ast.walk(ast.parse(source)) if inside(outer) for n in ast.walk(outer)]
+    tree = ast.parse(TransformerManager().transform_cell(source))
+    nodes = [n for outer in ast.walk(tree) if inside(outer) for n in ast.walk(outer)]
     values = [node.value for node in nodes if isinstance(node, ast.Constant)]
     return {Decimal(repr(value)) for value in values if type(value) in (int, float)}
 
