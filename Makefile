@@ -60,7 +60,7 @@ linkcheck: $(INSTALLED)  ## follow every link of the book to another site (needs
 
 test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel and Jupyter, outside this folder
 	rm -rf .venv-wheel dist
-	python -m hatchling build -q -t wheel
+	python -m hatchling build -t wheel
 	$(call environment,.venv-wheel)
 	.venv-wheel/bin/python -m pip install -q --disable-pip-version-check dist/*.whl jupyter
 	.venv-wheel/bin/python -P tools/outside.py $(CHAPTERS)
