@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
-WITHOUT_EXERCISES = {"intro"}
+WITHOUT_EXERCISES = {"corrections", "intro"}
 MOST_LINES = 20
 MOST_IMAGE_BYTES = 150_000
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml")

@@ -1,6 +1,6 @@
-"""Links from the code of chapters to the API page, also from exercises and solutions.
+"""Links from the code of chapters to the API page, also from within proofs, exercises and solutions.
 
-sphinx-codeautolink takes every section to have a title; those that sphinx-exercise makes have none.
+sphinx-codeautolink takes every title to be that of a section, and every section to have one.
 """
 
 from docutils import nodes
@@ -8,13 +8,24 @@ from sphinx.application import Sphinx
 from sphinx_codeautolink import extension
 
 
+def has_title(section: nodes.section) -> bool:
+    return any(isinstance(child, nodes.title) for child in section)
+
+
 class Analyser(extension.CodeBlockAnalyser):
-    """Gives a section without a title that of the section around it."""
+    """Knows the sections of a page by their titles: all others belong to the one around them."""
 
     def visit_section(self, node: nodes.section) -> None:
-        super().visit_section(node)
-        if not any(isinstance(child, nodes.title) for child in node):
-            self.title_stack.append(self.title_stack[-1])
+        if has_title(node):
+            super().visit_section(node)
+
+    def depart_section(self, node: nodes.section) -> None:
+        if has_title(node):
+            super().depart_section(node)
+
+    def visit_title(self, node: nodes.title) -> None:
+        if isinstance(node.parent, nodes.section):
+            super().visit_title(node)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
