@@ -1,6 +1,7 @@
 """Links from the code of chapters to the API page, also from within proofs, exercises and solutions.
 
-sphinx-codeautolink takes every title to be that of a section, and every section to have one.
+sphinx-codeautolink takes every title to be that of a section, and every section to have one. The
+search finds what chapters write, such as lb.laplace.
 """
 
 from docutils import nodes
@@ -28,7 +29,15 @@ class Analyser(extension.CodeBlockAnalyser):
             super().visit_title(node)
 
 
+def index_as_imported(app, what, name, obj, options, lines: list[str]) -> None:
+    """Put laplacebook.laplace into the index as lb.laplace."""
+    if what in ("function", "class", "exception"):
+        lines[:0] = [f".. index:: {name.replace('laplacebook', 'lb', 1)}", ""]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx_codeautolink")
     extension.CodeBlockAnalyser = Analyser
+    # After napoleon, which takes what comes first for the summary.
+    app.connect("autodoc-process-docstring", index_as_imported, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
