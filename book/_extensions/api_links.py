@@ -32,7 +32,7 @@ class Analyser(extension.CodeBlockAnalyser):
 def index_as_imported(app, what, name, obj, options, lines: list[str]) -> None:
     """Put laplacebook.laplace into the index as lb.laplace."""
     if what in ("function", "class", "exception"):
-        lines[:0] = [f".. index:: {name.replace('laplacebook', 'lb', 1)}", ""]
+        lines[:0] = [f".. index:: ! {name.replace('laplacebook', 'lb', 1)}", ""]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
