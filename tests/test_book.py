@@ -16,7 +16,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
-WITHOUT_EXERCISES = {"intro"}
+WITHOUT_EXERCISES = {"corrections", "intro"}
 MOST_LINES = 20
 MOST_IMAGE_BYTES = 150_000
 GATES = ("exercise-start", "exercise-end", "solution-start", "solution-end")
