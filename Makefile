@@ -33,10 +33,11 @@ book: $(INSTALLED)  ## execute every chapter and build _build/html/index.html
 test: $(INSTALLED)  ## unit tests, doctests and every chapter's outputs
 	python -m pytest
 
-lint: $(INSTALLED)  ## ruff (check and format, chapters included) and mypy
+lint: $(INSTALLED)  ## ruff (check and format, chapters included), mypy and spelling
 	ruff check .
 	ruff format --check .
 	mypy
+	codespell
 
 notebooks: $(INSTALLED)  ## format and execute every chapter, write its outputs back, normalised
 	ruff format -q $(CHAPTERS)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.axe import violations
+
 HTML = Path(__file__).parent.parent / "_build" / "html"
 PAGES = sorted(page for page in HTML.rglob("*.html") if "_static" not in page.parts)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -173,15 +175,28 @@ def test_does_not_scroll_sideways_on_a_phone(phone):
     assert phone.evaluate(f"{page}.scrollWidth") <= phone.evaluate(f"{page}.clientWidth")
 
 
+def test_is_accessible(wide):
+    assert violations(wide, "structure", "contrast") == []
+
+
+def test_is_accessible_in_the_dark(dark):
+    assert violations(dark, "contrast") == []
+
+
+def test_is_accessible_on_a_phone(phone):
+    assert violations(phone, "structure", "scrolling") == []
+
+
 def test_first_page_is_the_introduction(browser):
     with visit(browser, HTML / "index.html") as page:
         page.wait_for_url("**/book/intro.html")
         assert page.locator("article h1").count() == 1
 
 
-def test_search_works_from_the_disk(browser):
+@pytest.mark.parametrize("words", ["Laplace", "laplace_of_density"])
+def test_search_works_from_the_disk(browser, words):
     with visit(browser, HTML / "search.html") as page:
-        page.fill("main input[name=q]", "Laplace")
+        page.fill("main input[name=q]", words)
         page.keyboard.press("Enter")
         page.wait_for_selector("#search-results li")
         assert page.trouble == []
@@ -199,4 +214,19 @@ def test_check_notices(browser, check):
     page = browser.new_page()
     page.set_content(FAULTS[check])
     assert sees(page, check)
+    page.close()
+
+
+INACCESSIBLE = {
+    "structure": '<button></button><img src="data:,">',
+    "contrast": '<p style="color: #aaa">Faint</p>',
+    "scrolling": '<div style="width: 9px; height: 99px; overflow: auto"><p>Unreachable</p></div>',
+}
+
+
+@pytest.mark.parametrize("part", INACCESSIBLE)
+def test_accessibility_check_notices(browser, part):
+    page = browser.new_page()
+    page.set_content(f'<html lang="en"><title>A page</title><main>{INACCESSIBLE[part]}</main>')
+    assert violations(page, part)
     page.close()
