@@ -6,12 +6,12 @@ cent) and a ratio (12 times as many, a factor of three). Not code, targets of li
 DOIs, the version of Python, numbers of sections and equations. Integers, fractions such as 1/110
 and quantities in words ("a third") do not count.
 
-What backs it, in its part of the page (from one ## to the next), or anywhere on the page for a
-number of three digits or more and for the summary:
+What backs it, in its part of the page (from one heading to the next), or anywhere on the page for
+a number of three digits or more and for the summary:
 
 - a number in a text output, rounded to the digits typed (a percentage may be printed as a
   fraction and the other way round; a typed minus sign must be printed; a whole ratio is backed by
-  a printed decimal, or by an integer that is printed before "times");
+  a printed decimal, an integer before "times", or one from 100 on, to the digits of its words);
 - the same number in an `assert`: the prose states a bound, and the cell checks it;
 - in a caption or an alternative text, the same number in the code of the figure: its inputs;
 - prose_givens.toml, which says for each chapter what is given, and why.
@@ -142,12 +142,12 @@ def constants(source, inside=lambda node: True):
 
 
 def pieces(notebook):
-    """(title of its part, cell, text) of each piece of prose, code or caption; a part is a ##."""
+    """(heading of its part, cell, text) of each piece of prose and, for code, of its captions."""
     title, found = "", []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            for text in re.split(r"(?m)^(?=## )", cell.source):
-                title = text.splitlines()[0] if text.startswith("## ") else title
+            for text in re.split(r"(?m)^(?=###? )", cell.source):
+                title = text.splitlines()[0] if text.startswith("##") else title
                 found.append((title, cell, text))
         else:
             meta = cell.metadata.get("mystnb", {})

@@ -16,7 +16,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
-WITHOUT_EXERCISES = {"intro"}
+WITHOUT_EXERCISES = {"corrections", "intro"}
 MOST_LINES = 20
 MOST_IMAGE_BYTES = 150_000
 GATES = ("exercise-start", "exercise-end", "solution-start", "solution-end")
@@ -63,10 +63,12 @@ def undescribed_figures(notebook):
         meta = cell.metadata.get("mystnb", {})
         if images and not meta.get("figure", {}).get("caption", "").strip():
             complaints.append(f"cell {n}: no caption in metadata mystnb.figure.caption")
-        words = len(meta.get("image", {}).get("alt", "").split())
-        if images and words < FEWEST_WORDS:
+        alt = meta.get("image", {}).get("alt", "").strip()
+        if images and (words := len(alt.split())) < FEWEST_WORDS:
             say = f"{words} words in metadata mystnb.image.alt, at least {FEWEST_WORDS}"
             complaints.append(f"cell {n}: {say}")
+        if images and alt == meta.get("figure", {}).get("caption", "").strip():
+            complaints.append(f"cell {n}: the alternative text repeats the caption")
         complaints += [
             f"cell {n}: an image of {size:.0f} bytes, at most {MOST_IMAGE_BYTES}"
             for image in images
@@ -177,9 +179,11 @@ def png(color, padding=0):
     return base64.b64encode(file.getvalue() + bytes(padding)).decode()
 
 
+ALT = "A curve over the line of the real numbers. " * 3
+
+
 def good_chapter():
-    alt = "A curve over the line of the real numbers. " * 3
-    figure = {"mystnb": {"figure": {"caption": "A bell."}, "image": {"alt": alt}}}
+    figure = {"mystnb": {"figure": {"caption": "A bell."}, "image": {"alt": ALT}}}
     image = nbformat.v4.new_output("display_data", data={"image/png": png("#0000")})
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
     cells = [
@@ -229,6 +233,10 @@ SPOILT = {
     "short alternative text": (
         undescribed_figures,
         lambda nb: nb.cells[1].metadata.mystnb.image.update(alt="Two curves"),
+    ),
+    "alternative text for a caption": (
+        undescribed_figures,
+        lambda nb: nb.cells[1].metadata.mystnb.figure.update(caption=ALT),
     ),
     "heavy image": (
         undescribed_figures,

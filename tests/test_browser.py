@@ -8,6 +8,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from PIL import Image
@@ -18,6 +19,7 @@ HTML = Path(__file__).parent.parent / "_build" / "html"
 PAGES = sorted(page for page in HTML.rglob("*.html") if "_static" not in page.parts)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+MOST_BYTES = 2_000_000
 
 pytestmark = pytest.mark.browser
 
@@ -37,14 +39,15 @@ def browser():
 
 @contextmanager
 def visit(browser, path, width=1280, scheme="light"):
-    """The page, once its formulas are typeset; page.trouble is what it complained of."""
+    """The page, once its formulas are typeset; page.trouble is what it complained of, page.loaded what it read."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
     )
     page = context.new_page()
-    page.trouble = []
+    page.trouble, page.loaded = [], set()
     page.on("console", lambda m: m.type == "error" and page.trouble.append(m.text))
     page.on("pageerror", lambda error: page.trouble.append(f"uncaught: {error}"))
+    page.on("requestfinished", lambda r: page.loaded.add(r.url))
     page.on("request", lambda r: off_disk(r.url) and page.trouble.append(f"request: {r.url}"))
     page.goto(path.as_uri())
     page.wait_for_load_state("networkidle")
@@ -173,6 +176,14 @@ def test_does_not_scroll_sideways_on_a_phone(phone):
     phone.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     page = "document.documentElement"
     assert phone.evaluate(f"{page}.scrollWidth") <= phone.evaluate(f"{page}.clientWidth")
+
+
+def test_is_light(wide):
+    """MathJax, which all pages share and no page can do without, is not counted."""
+    files = {unquote(urlsplit(url).path) for url in wide.loaded if url.startswith("file:")}
+    assert any("mathjax" in f for f in files) or not wide.locator(".math").count()
+    weight = sum(Path(f).stat().st_size for f in files if "mathjax" not in f)
+    assert weight <= MOST_BYTES
 
 
 def test_is_accessible(wide):

@@ -39,6 +39,7 @@ RIGHT = {
     "exponents": (r"$2\cdot10^{-8}$ or 2e-8 or $10^{-3}$", "1.96e-08 1.2e-03"),
     "ratio": ("Ten times as many, a factor of three, twelve per cent.", "10.2 2.98 12%"),
     "thousands": ("eight thousand times fewer", "8,446"),
+    "three digits in another part": ("It is 0.431.\n\n## Next", "0.4312"),
     "bound": ("It is below 2 %.", ""),
     "given": ("The prior has 7.25.", ""),
     "not prose": (

@@ -50,7 +50,7 @@ def built():
 
 def test_site_map_lists_every_page():
     site_map = ElementTree.parse(HTML / "sitemap.xml").getroot()
-    listed = [address.text for address in site_map.iter("{*}loc")]
+    listed = [address.text for address in site_map.findall(".//{*}loc")]
     assert sorted(listed) == [BASE + page for page in PAGES]
 
 
