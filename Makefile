@@ -19,7 +19,7 @@ test book notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 # One worker may read what another is still writing: JAX says so, and compiles.
 test book notebooks: export PYTHONWARNINGS := ignore:Error reading persistent compilation cache entry
 
-.PHONY: help book test lint notebooks bench lab browser-test test-oldest lock clean
+.PHONY: help book pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target what; \
@@ -30,13 +30,17 @@ book: $(INSTALLED)  ## execute every chapter and build _build/html/index.html
 	jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
+pdf: $(INSTALLED)  ## print the pages that make book built as _build/pdf/laplace-book.pdf (needs Chromium)
+	python tools/pdf.py
+
 test: $(INSTALLED)  ## unit tests, doctests and every chapter's outputs
 	python -m pytest
 
-lint: $(INSTALLED)  ## ruff (check and format, chapters included) and mypy
+lint: $(INSTALLED)  ## ruff (check and format, chapters included), mypy and spelling
 	ruff check .
 	ruff format --check .
 	mypy
+	codespell
 
 notebooks: $(INSTALLED)  ## format and execute every chapter, write its outputs back, normalised
 	ruff format -q $(CHAPTERS)
@@ -51,6 +55,16 @@ lab: $(INSTALLED)  ## open the chapters in JupyterLab
 browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
 	python -m pytest $$(grep -l 'mark\.browser' tests/test_*.py) -m browser --dist loadgroup
 
+linkcheck: $(INSTALLED)  ## follow every link of the book to another site (needs the network)
+	jupyter-book build . --builder linkcheck
+
+test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel and Jupyter, outside this folder
+	rm -rf .venv-wheel dist
+	python -m hatchling build -t wheel
+	$(call environment,.venv-wheel)
+	.venv-wheel/bin/python -m pip install -q --disable-pip-version-check dist/*.whl jupyter
+	.venv-wheel/bin/python -P tools/outside.py $(CHAPTERS)
+
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
 	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
 
@@ -60,7 +74,7 @@ lock:  ## write requirements.lock again from pyproject.toml
 	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
 
 clean:  ## remove what make made, the environments included
-	rm -rf .venv .venv-oldest _build dist .jax_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-wheel _build dist .jax_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call environment,folder): keeps one that works, else makes it with the first Python that can. Deletes nothing.

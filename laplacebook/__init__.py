@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-from laplacebook import datasets, models
+from laplacebook import datasets, exercises, models
 from laplacebook.approximation import laplace
 from laplacebook.bridge import bridge_sampling
 from laplacebook.chunks import laplace_of_chunks
@@ -75,6 +75,7 @@ __all__ = [
     "condition",
     "datasets",
     "diagnose",
+    "exercises",
     "expected_quadratic_form",
     "gauss_hermite",
     "importance_sampling",

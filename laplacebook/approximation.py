@@ -72,6 +72,9 @@ def laplace(
     over rows are taken there, and then over devices. What has D or D^2 numbers, with its Cholesky
     factor, is whole on each device, so that the memory of one bounds D.
 
+    In the book: :prf:ref:`laplace-theorem`, :eq:`laplace-posterior` and :eq:`laplace-evidence` of
+    :doc:`/book/laplace`.
+
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.
         args: its positional arguments.

@@ -42,10 +42,12 @@ def bridge_sampling(
     autocorrelation of the posterior draws counted through their effective sample size. A mode that
     neither q nor the draws have seen is in neither. Not within a compiled program.
 
+    In the book: :doc:`/book/sigmoid-coin`.
+
     Args:
         approx: the approximation q, of the model that the draws are of.
         samples: site -> posterior draws, as ``mcmc.get_samples()`` returns them, shape
-            (S, *value shape), or by chain, (chains, S, *value shape). Deterministic sites among
+            ``(S, *value shape)``, or by chain, ``(chains, S, *value shape)``. Deterministic sites among
             them are ignored.
         key: a JAX random key for the draws from q.
         num_samples: how many draws from q; as many as posterior draws by default.

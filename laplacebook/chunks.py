@@ -69,6 +69,9 @@ def laplace_of_chunks(
     rows at once. Each evaluation of the log joint is a pass through the chunks, with two of them in
     memory. A chunk may itself be sharded over devices. Not under ``jit``.
 
+    In the book: :eq:`laplace-posterior` and :eq:`laplace-evidence` of :doc:`/book/laplace`, and
+    the section on data larger than memory of :doc:`/book/scaling`.
+
     Args:
         model: a NumPyro model of any number of rows, whose log likelihood is the sum over them.
         chunks: an iterable that begins afresh each time it is iterated: :class:`~laplacebook.Chunks`

@@ -29,6 +29,9 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     a model is the log evidence less that of the best one (Kass and Raftery 1995); the probability
     of a model is proportional to its prior probability times its evidence.
 
+    In the book: :eq:`model-comparison-posterior` and :eq:`model-comparison-bayes-factor` of
+    :doc:`/book/model-comparison`.
+
     Args:
         models: name -> an approximation that :func:`~laplacebook.laplace` returned, or a log
             evidence: an :class:`~laplacebook.Estimate`, or a number that is known exactly.

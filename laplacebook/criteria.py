@@ -19,6 +19,9 @@ def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[
     -BIC/2 approximates the log evidence up to a term that stays bounded as N grows (Schwarz 1978;
     Bishop, Pattern Recognition and Machine Learning, equation 4.139, which is -BIC/2).
 
+    In the book: :prf:ref:`model-comparison-bic` and :eq:`model-comparison-bic-definition` of
+    :doc:`/book/model-comparison`.
+
     Args:
         approx: what :func:`~laplacebook.maximum_likelihood` returns, for the classical criterion,
             as statsmodels and R have it; or what :func:`~laplacebook.laplace` returns: then the

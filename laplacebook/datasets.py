@@ -70,6 +70,8 @@ def radiata_pine(copy: str = "bugs") -> RadiataPine:
 
     Which of them is Williams's we cannot say: we have not seen his book.
 
+    In the book: :doc:`/book/model-comparison`.
+
     Args:
         copy: ``"bugs"`` or ``"friel_wyse"``.
 
@@ -99,6 +101,8 @@ def o_rings() -> ORings:
     Space Shuttle Challenger Accident (1986); analysed by Dalal, Fowlkes and Hoadley (1989),
     doi:10.1080/01621459.1989.10478858.
 
+    In the book: :doc:`/book/logistic-regression`.
+
     Returns:
         ``temperature``: of the air at launch, degrees Fahrenheit, shape (23,).
         ``distress``: 1 if erosion or blow-by was found at one O-ring or more, else 0, shape (23,).
@@ -115,6 +119,8 @@ def iris() -> Iris:
 
     The numbers are those that R. A. Fisher printed (1936), doi:10.1111/j.1469-1809.1936.tb02137.x,
     and so facts. The copy that R has, not that of the UCI repository, in which two flowers differ.
+
+    In the book: :doc:`/book/structured-curvature`.
 
     Returns:
         ``measurements``: sepal length, sepal width, petal length, petal width, cm, shape (150, 4).
@@ -134,6 +140,8 @@ def breast_cancer() -> BreastCancer:
     The means over the nuclei of one digitised image each, from the Wisconsin diagnostic data of
     W. H. Wolberg, W. N. Street and O. L. Mangasarian (1995), doi:10.24432/C5DW2B, which the UCI
     repository gives under the licence CC BY 4.0. Its standard errors and worst values are left out.
+
+    In the book: :doc:`/book/logistic-regression`.
 
     Returns:
         ``measurements``, shape (569, 10): radius, texture (standard deviation of grey values),

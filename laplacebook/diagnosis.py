@@ -42,6 +42,8 @@ _WIDTH = 96  # characters of a printed line
 class Diagnosis:
     """What :func:`diagnose` found about an approximation q, and what to make of it.
 
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+
     Attributes:
         approx: the approximation.
         num_samples: S, the draws from q.

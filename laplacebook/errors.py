@@ -9,6 +9,8 @@ __all__ = ["LaplaceError", "NonFinite", "NotConverged", "NotPositiveDefinite", "
 class LaplaceError(Exception):
     """Base class: there is no Laplace approximation to return.
 
+    In the book: the conditions of :prf:ref:`laplace-theorem` of :doc:`/book/laplace`.
+
     Args:
         what: one sentence that says what happened, and at which site.
         causes: the likely causes; printed as (a), (b), (c).
@@ -38,16 +40,28 @@ def _fill(text: str, label: str = "") -> str:
 
 
 class UnsupportedModel(LaplaceError):
-    """The model has no density on R^D that a Laplace approximation could be made of."""
+    """The model has no density on R^D that a Laplace approximation could be made of.
+
+    In the book: :prf:ref:`laplace-theorem` of :doc:`/book/laplace`.
+    """
 
 
 class NonFinite(LaplaceError):
-    """The log joint is NaN or infinite where the search stands, or is that of no distribution."""
+    """The log joint is NaN or infinite where the search stands, or is that of no distribution.
+
+    In the book: :eq:`laplace-density` of :doc:`/book/laplace`.
+    """
 
 
 class NotConverged(LaplaceError):
-    """No mode was found: the certificate does not hold at the last point of the search."""
+    """No mode was found: the certificate does not hold at the last point of the search.
+
+    In the book: :eq:`laplace-stationary` of :doc:`/book/laplace`.
+    """
 
 
 class NotPositiveDefinite(LaplaceError):
-    """The log joint is flat or curves upwards at the point that was found: it is not a mode."""
+    """The log joint is flat or curves upwards at the point that was found: it is not a mode.
+
+    In the book: :eq:`laplace-curvature` of :doc:`/book/laplace`.
+    """

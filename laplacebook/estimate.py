@@ -22,6 +22,9 @@ class Estimate:
 
     Sums and differences of estimates take their errors to be independent.
 
+    In the book: :eq:`sigmoid-coin-standard-error` and :eq:`sigmoid-coin-delta` of
+    :doc:`/book/sigmoid-coin`.
+
     Attributes:
         value: the estimate.
         standard_error: its standard error, on the same scale; infinite where the draws do not

@@ -44,6 +44,9 @@ def prior_sampling(
     log p(D) = log E[p(D | theta)], theta from the prior. Unbiased on the scale of the evidence, and
     in need of many draws where the posterior is much narrower than the prior.
 
+    In the book: :eq:`sigmoid-coin-mc` and :eq:`sigmoid-coin-standard-error` of
+    :doc:`/book/sigmoid-coin`.
+
     Args:
         target: a NumPyro model, or an approximation of one.
         args: the model's positional arguments; none for an approximation.
@@ -150,6 +153,9 @@ def importance_sampling(
     variance of the weights may be infinite: then a Student-t proposal is safer, and
     :func:`~laplacebook.diagnose` says so. What no draw reaches is not in the estimate, nor in its
     error: of several modes far apart it sees one.
+
+    In the book: :eq:`sigmoid-coin-importance` and :prf:ref:`sigmoid-coin-variance` of
+    :doc:`/book/sigmoid-coin`.
 
     Args:
         approx: the approximation q = N(u_MAP, A^-1).

@@ -42,6 +42,8 @@ Indices = int | Sequence[int] | Int[np.ndarray, " K"]
 def marginal(p: MultivariateNormal, indices: Indices) -> MultivariateNormal:
     """The distribution of some of the coordinates.
 
+    In the book: :prf:ref:`linear-gaussian-marginal` of :doc:`/book/linear-gaussian`.
+
     Args:
         p: a normal distribution of D variables.
         indices: K of the coordinates, in the order wanted; -1 is the last, as in NumPy.
@@ -75,7 +77,10 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
     With a the coordinates that are known, b the others and S the covariance, the mean is
     m_b + S_ba S_aa^-1 (x_a - m_a) and the covariance the Schur complement S_bb - S_ba S_aa^-1 S_ab.
     The Cholesky factor of the covariance, its rows ordered (a, b), holds both: with its blocks they
-    are m_b + L_ba L_aa^-1 (x_a - m_a) and L_bb L_bb'. See the chapter on linear-Gaussian models.
+    are m_b + L_ba L_aa^-1 (x_a - m_a) and L_bb L_bb'.
+
+    In the book: :prf:ref:`linear-gaussian-conditional` and :prf:ref:`linear-gaussian-cholesky` of
+    :doc:`/book/linear-gaussian`.
 
     Args:
         p: a normal distribution of D variables.
@@ -119,6 +124,8 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
 class LinearGaussian:
     """The three distributions of the linear-Gaussian theorem: what :func:`linear_gaussian` returns.
 
+    In the book: :prf:ref:`linear-gaussian-theorem` of :doc:`/book/linear-gaussian`.
+
     Attributes:
         joint: p(x, y), of the N inputs and then the M outputs.
         marginal: p(y) = N(A m + b, A S A' + R).
@@ -153,9 +160,11 @@ def linear_gaussian(
     """The theorem: x ~ N(m, S) and y | x ~ N(A x + b, R) make all of x and y normal.
 
     p(y) = N(A m + b, A S A' + R), and p(x | y) = N(S_N [A' R^-1 (y - b) + S^-1 m], S_N) with
-    S_N = (S^-1 + A' R^-1 A)^-1: Bishop (2006), 2.3.3, and the chapter on linear-Gaussian models.
+    S_N = (S^-1 + A' R^-1 A)^-1: Bishop (2006), 2.3.3.
 
     With S = L L' and W = R^-1/2 A L the posterior precision of L^-1 (x - m) is I + W'W.
+
+    In the book: :prf:ref:`linear-gaussian-theorem` of :doc:`/book/linear-gaussian`.
 
     Args:
         prior: p(x), of N inputs.
@@ -199,11 +208,14 @@ def linear_gaussian(
 
 
 def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, "*batch"]:
-    """KL(p || q) = 1/2 [log |S_q|/|S_p| - D + tr(S_q^-1 S_p) + (m_q - m_p)' S_q^-1 (m_q - m_p)].
+    """``KL(p || q) = [log |S_q|/|S_p| - D + tr(S_q^-1 S_p) + (m_q - m_p)' S_q^-1 (m_q - m_p)]/2``.
 
-    See the chapter on the divergence between Gaussians. With T = L_q^-1 L_p it is the sum of terms
+    With T = L_q^-1 L_p it is the sum of terms
     none of which is negative: (t - 1)^2/2 + t - 1 - log t for t = T_ii, T_ij^2/2 below the diagonal,
     and half the squared distance of the means: near equality they are small by themselves.
+
+    In the book: :prf:ref:`kl-divergence-gaussians` and :eq:`kl-divergence-terms` of
+    :doc:`/book/kl-divergence`.
 
     Args:
         p: the distribution that the expectation is over, of D variables.
@@ -233,7 +245,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
 def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "*batch"]:
     """E[x' A x] = m' A m + tr(A S) for x ~ N(m, S), whatever the distribution of x else is.
 
-    See the chapter on the divergence between Gaussians: the trace trick.
+    In the book: :prf:ref:`kl-divergence-quadratic-form` of :doc:`/book/kl-divergence`.
 
     Args:
         p: a normal distribution of D variables.

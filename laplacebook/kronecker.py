@@ -25,6 +25,8 @@ class KroneckerBlock:
 
     Entry (i k + j, i' k + j') is L[i, i'] R[j, j'], with lambda added on the diagonal.
 
+    In the book: :eq:`structured-curvature-kfac` of :doc:`/book/structured-curvature`.
+
     Attributes:
         left: L, symmetric positive semi-definite, shape (m, m).
         right: R, symmetric positive semi-definite, shape (k, k).
@@ -80,7 +82,7 @@ class Eigenbasis(Precision):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
         *batch, m, k = self.eigenvalues.shape
         return (*batch, m * k)
 
@@ -90,7 +92,7 @@ class Eigenbasis(Precision):
         return self._rotated(block.left, block.right, v) + block.prior_precision * v
 
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|: a function of eigenvalues alone, so that its gradient is right if some are equal."""
+        """``log |A|``, of eigenvalues alone, so that its gradient is right if some are equal."""
         return jnp.sum(jnp.log(self.eigenvalues), axis=(-2, -1))
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
@@ -148,8 +150,11 @@ class KroneckerPrecision(BlockPrecision):
     Derivatives of the log determinant are right whatever the eigenvalues; those of a solution or a
     draw with respect to a factor are NaN where two of its eigenvalues are equal.
 
+    In the book: :prf:ref:`structured-curvature-damping` and :eq:`structured-curvature-solve` of
+    :doc:`/book/structured-curvature`.
+
     Attributes:
-        blocks: an :class:`Eigenbasis` or a dense precision for each weight.
+        blocks: an ``Eigenbasis`` or a dense precision for each weight.
     """
 
     @classmethod

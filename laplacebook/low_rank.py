@@ -29,6 +29,9 @@ class LowRankPrecision(Precision):
     Derivatives of the log determinant are right whatever the singular values, but NaN with respect
     to an entry of s that is zero; those of a solution or a draw are NaN where two of sigma are equal.
 
+    In the book: :prf:ref:`structured-curvature-woodbury` and :eq:`structured-curvature-low-rank`
+    of :doc:`/book/structured-curvature`.
+
     Attributes:
         diagonal: p, positive, shape (D,).
         vectors: V, shape (D, k).
@@ -71,7 +74,7 @@ class LowRankPrecision(Precision):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
         return self.diagonal.shape
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
@@ -79,7 +82,7 @@ class LowRankPrecision(Precision):
         return self.diagonal * v + self.vectors @ (self.values * (self.vectors.T @ v))
 
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|: a function of singular values alone, so that its gradient is right if some are equal."""
+        """``log |A|``, of singular values alone, so that its gradient is right if some are equal."""
         return self._untold.log_determinant() + jnp.sum(jnp.log1p(self.gains), axis=-1)
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:

@@ -32,6 +32,8 @@ __all__ = ["EvidenceMaximum", "maximize_evidence"]
 class EvidenceMaximum:
     """Where :func:`maximize_evidence` ended; all numbers but the history are NaN if at no maximum.
 
+    In the book: :eq:`neural-network-evidence` of :doc:`/book/neural-network`.
+
     Attributes:
         hyperparameters: name -> value at the maximum.
         log_evidence: the maximum; without ``refit``, of the evidence at the mode held fixed.
@@ -95,7 +97,7 @@ def maximize_evidence(
     Over their logarithms, by L-BFGS-B (MacKay 1992; Immer et al. 2021).
 
     With ``refit=False`` the mode stays where ``approx`` has it, and only the curvature A(h) moves:
-    log Z(h) = log p(D | u*, h) + log p(u* | h) + (D/2) log 2 pi - (1/2) log |A(h)|. The step from
+    ``log Z(h) = log p(D | u*, h) + log p(u* | h) + (D/2) log 2 pi - (1/2) log |A(h)|``. The step from
     one mode is exact in h, but not the evidence of the model at h: fit again and repeat
     (``maximize_evidence(maximum.approx, maximum.hyperparameters)``) until nothing changes. Such a
     fixed point is MacKay's: there the gradient lacks one term of that of the evidence, by which A
@@ -111,6 +113,9 @@ def maximize_evidence(
     It is a maximum where the Hessian with respect to the logarithms is negative definite and the
     gradient so small that the Newton step left is at most 1e-6 in every logarithm (0.01 in single
     precision): the relative error of the hyperparameters.
+
+    In the book: :eq:`neural-network-evidence`, :eq:`neural-network-alpha` and
+    :eq:`neural-network-beta` of :doc:`/book/neural-network`.
 
     Args:
         approx: a fit of the model.

@@ -29,6 +29,8 @@ def maximum_likelihood(
     (the scale of a hierarchical prior) have no such estimate. Compiles and transforms as
     :func:`~laplacebook.laplace` does.
 
+    In the book: :eq:`model-comparison-bic-definition` of :doc:`/book/model-comparison`.
+
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.
         args: its positional arguments.

@@ -32,6 +32,8 @@ MANY = (
 class Certificate:
     """How far a point is from the mode, and whether that is near enough.
 
+    In the book: :eq:`laplace-stationary` and :eq:`laplace-curvature` of :doc:`/book/laplace`.
+
     Attributes:
         converged: the Newton decrement is at most the square root of the machine precision (or
             the rounding of the coordinates where that is larger, up to 0.001), A is positive

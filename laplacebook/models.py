@@ -59,6 +59,9 @@ def bayesian_mlp(
     All weights at zero are a saddle of the log joint, and there a search begins if nobody says
     otherwise: pass ``start=laplacebook.train(bayesian_mlp, ...)`` to ``laplace``.
 
+    In the book: :eq:`neural-network-model` and :eq:`neural-network-classes` of
+    :doc:`/book/neural-network`.
+
     Args:
         features: x_n in the rows, shape (N, D).
         targets: t_n, shape (N,); (N, outputs) for several normal outputs; None to predict them.
@@ -167,6 +170,8 @@ def logistic_regression(
     """Bayesian logistic regression: w ~ N(m0, S0), t_n ~ Bernoulli(sigma(w' phi_n)).
 
     Bishop (2006), section 4.5. A column of ones among the features is the intercept.
+
+    In the book: :eq:`logistic-regression-model` of :doc:`/book/logistic-regression`.
 
     Args:
         features: phi_n in the rows, shape (N, D).

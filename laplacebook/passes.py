@@ -60,6 +60,8 @@ class Part(ModelDensity):
 class Chunks:
     """Arrays some rows at a time: chunks for :func:`~laplacebook.laplace_of_chunks`.
 
+    In the book: :doc:`/book/scaling`.
+
     Args:
         arrays: with as many rows each, such as those of ``numpy.load(path, mmap_mode="r")``, of which
             only one chunk is then in memory; in the order of the model's positional arguments.

@@ -37,6 +37,8 @@ def laplace_of_density(
     (Bishop, Pattern Recognition and Machine Learning, equation 4.135). Compiles and transforms as
     :func:`~laplacebook.laplace` does.
 
+    In the book: :prf:ref:`laplace-theorem` of :doc:`/book/laplace`.
+
     Args:
         log_density: called as ``log_density(point, *args, **kwargs)``; returns a scalar.
         start: where the search for the mode begins, an array or a pytree of arrays: it tells what

@@ -30,12 +30,15 @@ class Precision(ABC):
     A precision that comes out of ``jax.vmap`` has leading axes B; then ``matrix``, ``inverse``,
     ``diagonal_of_inverse`` and ``log_determinant`` have them too, and the rest belongs within
     ``jax.vmap``. Only ``matrix`` and ``inverse`` make (D, D) numbers of a structure that has fewer.
+
+    In the book: :eq:`structured-curvature-gauss-newton` and :eq:`structured-curvature-predictive`
+    of :doc:`/book/structured-curvature`.
     """
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
 
     @abstractmethod
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
@@ -43,7 +46,7 @@ class Precision(ABC):
 
     @abstractmethod
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|."""
+        """``log |A|``."""
 
     @abstractmethod
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
@@ -129,7 +132,10 @@ def aligned(scale: Float[Array, " D"], v: Float[Array, "D *K"]) -> Float[Array, 
 @partial(jax.tree_util.register_dataclass, data_fields=["entries", "cholesky"], meta_fields=[])
 @dataclass(frozen=True)
 class DensePrecision(Precision):
-    """Any symmetric matrix, and its Cholesky factor L with A = L L', which is the root."""
+    """Any symmetric matrix, and its Cholesky factor L with A = L L', which is the root.
+
+    In the book: :eq:`structured-curvature-gauss-newton` of :doc:`/book/structured-curvature`.
+    """
 
     entries: Leaf
     cholesky: Leaf
@@ -141,7 +147,7 @@ class DensePrecision(Precision):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
         return self.entries.shape[:-1]
 
     @property
@@ -154,7 +160,7 @@ class DensePrecision(Precision):
         return self.entries @ v
 
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|."""
+        """``log |A|``."""
         return 2 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
@@ -183,6 +189,8 @@ class DensePrecision(Precision):
 class DiagonalPrecision(Precision):
     """Independent coordinates: A is diagonal, and its square root the root.
 
+    In the book: :prf:ref:`structured-curvature-blocks` of :doc:`/book/structured-curvature`.
+
     Attributes:
         diagonal: of A, shape (D,).
     """
@@ -191,7 +199,7 @@ class DiagonalPrecision(Precision):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
         return self.diagonal.shape
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
@@ -199,7 +207,7 @@ class DiagonalPrecision(Precision):
         return self.diagonal * v
 
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|."""
+        """``log |A|``."""
         return jnp.sum(jnp.log(self._positive()), axis=-1)
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
@@ -229,6 +237,8 @@ class DiagonalPrecision(Precision):
 class BlockPrecision(Precision):
     """Independent groups of consecutive coordinates, such as the sites of a model.
 
+    In the book: :prf:ref:`structured-curvature-blocks` of :doc:`/book/structured-curvature`.
+
     Attributes:
         blocks: a precision for each group, in the order of the coordinates.
     """
@@ -242,7 +252,7 @@ class BlockPrecision(Precision):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(*B, D)."""
+        """``(*B, D)``."""
         return (*self.blocks[0].shape[:-1], sum(block.size for block in self.blocks))
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
@@ -250,7 +260,7 @@ class BlockPrecision(Precision):
         return self._each(lambda block, part: block.matvec(part), v)
 
     def log_determinant(self) -> Float[Array, "*B"]:
-        """log |A|."""
+        """``log |A|``."""
         return sum(block.log_determinant() for block in self.blocks)
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:

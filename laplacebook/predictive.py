@@ -40,6 +40,8 @@ _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 class Prediction:
     """Mean and variance of outcomes to come.
 
+    In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
+
     Attributes:
         mean: of the outcomes, shape (N,), or that of the observed site.
         epistemic: the part of the variance that comes from not knowing the parameters, and that
@@ -85,6 +87,9 @@ def predict(
     the model so linearised (Khan et al. 2019; Immer, Korzepa and Bauer 2021). Memory grows with the
     number of rows, and not with rows times parameters. Under a JAX transformation, where no number
     can raise an error, the rows concerned are NaN.
+
+    In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
+    :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
 
     Args:
         approx: the fit.

@@ -35,6 +35,9 @@ def gauss_hermite(
     heavier than that of q, or several modes, it converges slowly or not at all, and nothing in one
     value tells.
 
+    In the book: :eq:`sigmoid-coin-rule` and :prf:ref:`sigmoid-coin-exact` of
+    :doc:`/book/sigmoid-coin`.
+
     Args:
         approx: the approximation q = N(u_MAP, A^-1).
         num_points: K; the grid has K^D points.

@@ -53,6 +53,9 @@ class LaplaceApproximation:
     If no mode was found (possible only under a JAX transformation or with ``throw=False``) the
     certificate says so and every other number is NaN.
 
+    In the book: :eq:`laplace-posterior` and :eq:`laplace-evidence` of :doc:`/book/laplace`; for
+    its prices, :eq:`model-comparison-log-occam` of :doc:`/book/model-comparison`.
+
     Attributes:
         mode: the mode by site, on the scale on which the user wrote the model.
         mode_vector: u_MAP, shape (D,).
@@ -83,13 +86,20 @@ class LaplaceApproximation:
 
     @property
     def log_occam_factor(self) -> Float[Array, "*B"]:
-        """log p(mode) + (D/2) log 2 pi - (1/2) log |A|: the price of the parameters (Bishop 4.137)."""
+        """``log p(mode) + (D/2) log 2 pi - (1/2) log |A|``, the price of the parameters.
+
+        Bishop (2006), equation 4.137. In the book: :eq:`model-comparison-log-occam` of
+        :doc:`/book/model-comparison`.
+        """
         dimension = self.mode_vector.shape[-1]
         return self.log_prior + dimension / 2 * log(2 * pi) - self.precision.log_determinant() / 2
 
     @property
     def log_evidence(self) -> Float[Array, "*B"]:
-        """The Laplace approximation of log p(data): log likelihood at the mode + log Occam factor."""
+        """The Laplace approximation of log p(data), log likelihood at the mode + log Occam factor.
+
+        In the book: :eq:`laplace-evidence` of :doc:`/book/laplace`.
+        """
         return self.log_likelihood + self.log_occam_factor
 
     @property
@@ -155,7 +165,7 @@ class LaplaceApproximation:
             key: for the sites that need draws; a fixed one by default.
 
         Returns:
-            A dict of site -> array of shape (P, *site shape).
+            A dict of site -> array of shape ``(P, *site shape)``.
 
         Raises:
             ValueError: a probability is not between 0 and 1, or they are not a vector.

@@ -35,6 +35,8 @@ class Placement(NamedTuple):
 def shard(array: Any, axis_name: str = "data") -> Array:
     """An array whose rows are spread evenly over all devices, of all processes.
 
+    In the book: :eq:`scaling-shards` of :doc:`/book/scaling`.
+
     Args:
         array: numbers, shape (n, ...). With several processes (``jax.distributed``) each one passes
             the rows that it holds, as many as the others, and they follow one another in the order of

@@ -90,6 +90,8 @@ def load(
 ) -> LaplaceApproximation:
     """An approximation from a file that :meth:`LaplaceApproximation.save` wrote.
 
+    In the book: :doc:`/book/intro`.
+
     Args:
         path: of the file.
         model: the NumPyro model that was fitted.

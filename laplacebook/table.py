@@ -14,6 +14,8 @@ class Table:
 
     A float prints with four significant digits, and what is missing, None, as a dash.
 
+    In the book: :doc:`/book/model-comparison`.
+
     Attributes:
         title: printed above the columns.
         columns: name -> values, all columns of the same length. The first one names the rows.

@@ -69,8 +69,8 @@ def taylor_coefficients(
         ValueError: ``f`` returns no scalar, ``degree`` is negative, ``x0`` has two dimensions or
             more, or a derivative is not finite (under a transformation: NaN from that order on).
 
-    Source: B. Taylor, Methodus incrementorum directa et inversa (1715), proposition VII; in the
-    book, equations eq-taylor-polynomial and eq-taylor-multi-index of the chapter "Taylor series".
+    Source: B. Taylor, Methodus incrementorum directa et inversa (1715), proposition VII. In the
+    book: :eq:`eq-taylor-polynomial` and :eq:`eq-taylor-multi-index` of :doc:`/book/taylor`.
 
     >>> taylor_coefficients(lambda x: 1 / (1 - x), 0.0, 4).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0]
@@ -116,11 +116,11 @@ def taylor_polynomial(
         t -> f(x0 + t (x - x0)), so no derivative tensor is formed.
 
     Raises:
-        TypeError: as `taylor_coefficients`.
-        ValueError: as `taylor_coefficients`; and T raises it if the last axis of x is not D long.
+        TypeError: as :func:`taylor_coefficients`.
+        ValueError: as :func:`taylor_coefficients`; and T raises it if the last axis of x is not D long.
 
-    Source: as `taylor_coefficients`; in the book, equations eq-taylor-polynomial and
-    eq-taylor-directional of the chapter "Taylor series".
+    Source: as :func:`taylor_coefficients`. In the book: :eq:`eq-taylor-polynomial` and
+    :eq:`eq-taylor-directional` of :doc:`/book/taylor`.
 
     >>> T = taylor_polynomial(jnp.exp, 0.0, 2)
     >>> T(jnp.array([0.0, 1.0, 2.0])).tolist()

@@ -38,13 +38,15 @@ def train(
 
     Adam (Kingma and Ba 2015), whose learning rate falls to zero along a cosine (Loshchilov and
     Hutter 2017), on the negative log joint in the unconstrained space, or on its unbiased estimate
-    from some of the rows (:func:`minibatch_loss`). Nothing certifies where it stops: after
+    from some of the rows (``minibatch_loss``). Nothing certifies where it stops: after
     any number of steps the gradient is not zero, and a precision computed there is that of no mode.
 
     It begins in the middle of the prior, but for sites with two axes or more, such as the weights of
     a layer: those begin at a draw from the prior that is scaled to the variance 2 / (inputs +
     outputs), so that neither the outputs of deep layers nor their gradients vanish or explode
     (Glorot and Bengio 2010). The two longest axes are taken for inputs and outputs.
+
+    In the book: :prf:ref:`neural-network-saddle` of :doc:`/book/neural-network`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.

@@ -3,19 +3,24 @@
 Each check takes a notebook and returns its complaints, so that a bad one can be shown to it too.
 """
 
+import base64
 import copy
+import io
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
-WITHOUT_EXERCISES = {"intro"}
+WITHOUT_EXERCISES = {"corrections", "intro"}
 MOST_LINES = 20
 MOST_IMAGE_BYTES = 150_000
+GATES = ("exercise-start", "exercise-end", "solution-start", "solution-end")
+FEWEST_WORDS = 20  # of an alternative text
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
 
 
@@ -58,14 +63,33 @@ def undescribed_figures(notebook):
         meta = cell.metadata.get("mystnb", {})
         if images and not meta.get("figure", {}).get("caption", "").strip():
             complaints.append(f"cell {n}: no caption in metadata mystnb.figure.caption")
-        if images and not meta.get("image", {}).get("alt", "").strip():
-            complaints.append(f"cell {n}: no alternative text in metadata mystnb.image.alt")
+        alt = meta.get("image", {}).get("alt", "").strip()
+        if images and (words := len(alt.split())) < FEWEST_WORDS:
+            say = f"{words} words in metadata mystnb.image.alt, at least {FEWEST_WORDS}"
+            complaints.append(f"cell {n}: {say}")
+        if images and alt == meta.get("figure", {}).get("caption", "").strip():
+            complaints.append(f"cell {n}: the alternative text repeats the caption")
         complaints += [
             f"cell {n}: an image of {size:.0f} bytes, at most {MOST_IMAGE_BYTES}"
             for image in images
             if (size := 3 / 4 * len(image)) > MOST_IMAGE_BYTES
         ]
     return complaints
+
+
+def opaque_figures(notebook):
+    """A figure with a background would be a slab on the dark theme."""
+    return [
+        f"cell {n}: a PNG with a background: call lb.plotting.use_style"
+        for n, cell in code_cells(notebook)
+        for output in cell.outputs
+        if "image/png" in output.get("data", {}) and corner(output.data["image/png"])[3] > 0
+    ]
+
+
+def corner(png):
+    """Red, green, blue and opacity of the first pixel of a PNG in base 64."""
+    return Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA").getpixel((0, 0))
 
 
 def missing_exercises(notebook):
@@ -95,7 +119,34 @@ def code_in_solutions(notebook):
     return count
 
 
-CHECKS = [not_executed, errors_and_warnings, long_cells, undescribed_figures, missing_exercises]
+def lost_in_plain_jupyter(notebook):
+    """Links without a text, and directives with text within backticks.
+
+    Without MyST the first show nothing, and the second their source; within colons it is typeset.
+    """
+    complaints = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            links = re.findall(r"\[\s*\]\([^)]*\)", cell.source)
+            fences = re.findall(r"^ *`{3,}\{([^}]*)\}", cell.source, re.M)
+            complaints += [f"cell {cell.id}: {link}: a link without a text" for link in links]
+            complaints += [
+                f"cell {cell.id}: write :::{{{directive}}}, with colons"
+                for directive in fences
+                if directive not in GATES
+            ]
+    return complaints
+
+
+CHECKS = [
+    not_executed,
+    errors_and_warnings,
+    long_cells,
+    undescribed_figures,
+    opaque_figures,
+    missing_exercises,
+    lost_in_plain_jupyter,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -122,11 +173,18 @@ def test_toc_names_every_chapter_and_no_other():
 # A good chapter, and what each check has to notice in it once it is spoilt.
 
 
+def png(color, padding=0):
+    file = io.BytesIO()
+    Image.new("RGBA", (1, 1), color).save(file, "PNG")
+    return base64.b64encode(file.getvalue() + bytes(padding)).decode()
+
+
+ALT = "A curve over the line of the real numbers. " * 3
+
+
 def good_chapter():
-    figure = {
-        "mystnb": {"figure": {"caption": "A bell."}, "image": {"alt": "A curve with one peak"}}
-    }
-    image = nbformat.v4.new_output("display_data", data={"image/png": "A" * 40})
+    figure = {"mystnb": {"figure": {"caption": "A bell."}, "image": {"alt": ALT}}}
+    image = nbformat.v4.new_output("display_data", data={"image/png": png("#0000")})
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
     cells = [
         text("# A title"),
@@ -172,15 +230,28 @@ SPOILT = {
     "warns": (errors_and_warnings, output("stream", name="stderr", text="careful")),
     "21 lines": (long_cells, lambda nb: nb.cells[1].update(source="x = 1\n" * 21)),
     "no caption": (undescribed_figures, lambda nb: nb.cells[1].metadata.mystnb.pop("figure")),
-    "no alternative text": (
+    "short alternative text": (
         undescribed_figures,
-        lambda nb: nb.cells[1].metadata.mystnb.image.update(alt=" "),
+        lambda nb: nb.cells[1].metadata.mystnb.image.update(alt="Two curves"),
     ),
-    "heavy image": (undescribed_figures, output("display_data", data={"image/png": "A" * 200_004})),
+    "alternative text for a caption": (
+        undescribed_figures,
+        lambda nb: nb.cells[1].metadata.mystnb.figure.update(caption=ALT),
+    ),
+    "heavy image": (
+        undescribed_figures,
+        output("display_data", data={"image/png": png("#0000", padding=150_001)}),
+    ),
+    "white image": (opaque_figures, output("display_data", data={"image/png": png("#ffff")})),
     "no summary": (missing_exercises, swap(2, "Summary", "End")),
-    "two exercises": (missing_exercises, swap(3, "exercise-start", "note")),
+    "two exercises": (missing_exercises, swap(3, "exercise-start", "exercise-end")),
     "solution of another": (missing_exercises, swap(4, "} a", "} z")),
     "solution open": (missing_exercises, swap(4, ":class: dropdown\n", "")),
+    "empty link": (lost_in_plain_jupyter, swap(0, "A title", "[](taylor.ipynb)")),
+    "theorem in backticks": (
+        lost_in_plain_jupyter,
+        swap(0, "A title", "A title\n\n```{prf:theorem} Title\n$x$\n```"),
+    ),
     "solutions without code": (missing_exercises, remove_code_of_solutions),
 }
 

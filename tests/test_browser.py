@@ -8,14 +8,18 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from PIL import Image
+
+from tests.axe import violations
 
 HTML = Path(__file__).parent.parent / "_build" / "html"
 PAGES = sorted(page for page in HTML.rglob("*.html") if "_static" not in page.parts)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+MOST_BYTES = 2_000_000
 
 pytestmark = pytest.mark.browser
 
@@ -35,14 +39,15 @@ def browser():
 
 @contextmanager
 def visit(browser, path, width=1280, scheme="light"):
-    """The page, once its formulas are typeset; page.trouble is what it complained of."""
+    """The page, once its formulas are typeset; page.trouble is what it complained of, page.loaded what it read."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
     )
     page = context.new_page()
-    page.trouble = []
+    page.trouble, page.loaded = [], set()
     page.on("console", lambda m: m.type == "error" and page.trouble.append(m.text))
     page.on("pageerror", lambda error: page.trouble.append(f"uncaught: {error}"))
+    page.on("requestfinished", lambda r: page.loaded.add(r.url))
     page.on("request", lambda r: off_disk(r.url) and page.trouble.append(f"request: {r.url}"))
     page.goto(path.as_uri())
     page.wait_for_load_state("networkidle")
@@ -173,15 +178,36 @@ def test_does_not_scroll_sideways_on_a_phone(phone):
     assert phone.evaluate(f"{page}.scrollWidth") <= phone.evaluate(f"{page}.clientWidth")
 
 
+def test_is_light(wide):
+    """MathJax, which all pages share and no page can do without, is not counted."""
+    files = {unquote(urlsplit(url).path) for url in wide.loaded if url.startswith("file:")}
+    assert any("mathjax" in f for f in files) or not wide.locator(".math").count()
+    weight = sum(Path(f).stat().st_size for f in files if "mathjax" not in f)
+    assert weight <= MOST_BYTES
+
+
+def test_is_accessible(wide):
+    assert violations(wide, "structure", "contrast") == []
+
+
+def test_is_accessible_in_the_dark(dark):
+    assert violations(dark, "contrast") == []
+
+
+def test_is_accessible_on_a_phone(phone):
+    assert violations(phone, "structure", "scrolling") == []
+
+
 def test_first_page_is_the_introduction(browser):
     with visit(browser, HTML / "index.html") as page:
         page.wait_for_url("**/book/intro.html")
         assert page.locator("article h1").count() == 1
 
 
-def test_search_works_from_the_disk(browser):
+@pytest.mark.parametrize("words", ["Laplace", "laplace_of_density"])
+def test_search_works_from_the_disk(browser, words):
     with visit(browser, HTML / "search.html") as page:
-        page.fill("main input[name=q]", "Laplace")
+        page.fill("main input[name=q]", words)
         page.keyboard.press("Enter")
         page.wait_for_selector("#search-results li")
         assert page.trouble == []
@@ -199,4 +225,19 @@ def test_check_notices(browser, check):
     page = browser.new_page()
     page.set_content(FAULTS[check])
     assert sees(page, check)
+    page.close()
+
+
+INACCESSIBLE = {
+    "structure": '<button></button><img src="data:,">',
+    "contrast": '<p style="color: #aaa">Faint</p>',
+    "scrolling": '<div style="width: 9px; height: 99px; overflow: auto"><p>Unreachable</p></div>',
+}
+
+
+@pytest.mark.parametrize("part", INACCESSIBLE)
+def test_accessibility_check_notices(browser, part):
+    page = browser.new_page()
+    page.set_content(f'<html lang="en"><title>A page</title><main>{INACCESSIBLE[part]}</main>')
+    assert violations(page, part)
     page.close()

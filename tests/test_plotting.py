@@ -1,13 +1,11 @@
-"""The style's colours on both themes, and what the slider writes. tests/test_slider.py moves it."""
-
-import re
+"""The style's colours on both themes."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from laplacebook.plotting import COLORS, STYLES, DegreeSlider, use_style
+from laplacebook.plotting import COLORS, STYLES, use_style
 
 
 def luminance(color):
@@ -42,17 +40,3 @@ def test_figures_have_no_background():
         plt.close(figure)
     assert pixels[0, 0, 3] == 0
     assert (pixels.shape[1], pixels.shape[0]) == (1200, 680)
-
-
-def test_slider_shows_its_start_and_hides_the_rest():
-    x = np.linspace(-1, 1, 3)
-    slider = DegreeSlider(
-        "A line.", x, x, np.stack([0 * x, x]), ["off", "on"], (-1, 0, 1), (-2, 0, 2)
-    )
-    html = slider._repr_html_()
-    assert repr(slider) == "DegreeSlider(label='A line.', start=1)"
-    assert re.findall(r'<span data-degree="(\d)">(.*?)</span>', html) == [("1", "on")]
-    assert re.findall(r'data-degree="(\d)" style="display: none"', html) == ["0", "0"]
-    assert 'd="M0.0,150.0 180.0,100.0 360.0,50.0"' in html
-    assert 'aria-label="A line."' in html
-    assert "http" not in html

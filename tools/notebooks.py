@@ -4,6 +4,7 @@ python tools/notebooks.py book/taylor.ipynb ...
 """
 
 import base64
+import copy
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,16 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-KEPT_CELL_METADATA = {"tags", "mystnb"}
+KEPT_CELL_METADATA = {"tags", "mystnb", "jupyter"}
+COLAB = nbformat.v4.new_code_cell(
+    """\
+import sys
+
+if "google.colab" in sys.modules:
+    %pip install -q git+https://github.com/laplacebook/laplacebook""",
+    id="colab",
+    metadata={"tags": ["remove-cell"]},
+)
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"file_extension": ".py", "name": "python", "pygments_lexer": "ipython3"},
@@ -26,6 +36,7 @@ def main(paths: list[str]) -> int:
         start = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         name_cells(notebook)
+        install_on_colab(notebook)
         try:
             NotebookClient(
                 notebook,
@@ -52,6 +63,12 @@ def name_cells(notebook: nbformat.NotebookNode) -> None:
     for cell in notebook.cells:
         if "id" not in cell:
             cell["id"] = next(free)
+
+
+def install_on_colab(notebook: nbformat.NotebookNode) -> None:
+    """Put the cell that installs the package on Colab below the title."""
+    notebook.cells = [cell for cell in notebook.cells if cell.id != COLAB.id]
+    notebook.cells.insert(1, copy.deepcopy(COLAB))
 
 
 def failing_cell(notebook: nbformat.NotebookNode) -> int:

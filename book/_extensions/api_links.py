@@ -1,0 +1,43 @@
+"""Links from the code of chapters to the API page, also from within proofs, exercises and solutions.
+
+sphinx-codeautolink takes every title to be that of a section, and every section to have one. The
+search finds what chapters write, such as lb.laplace.
+"""
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx_codeautolink import extension
+
+
+def has_title(section: nodes.section) -> bool:
+    return any(isinstance(child, nodes.title) for child in section)
+
+
+class Analyser(extension.CodeBlockAnalyser):
+    """Knows the sections of a page by their titles: all others belong to the one around them."""
+
+    def visit_section(self, node: nodes.section) -> None:
+        if has_title(node):
+            super().visit_section(node)
+
+    def depart_section(self, node: nodes.section) -> None:
+        if has_title(node):
+            super().depart_section(node)
+
+    def visit_title(self, node: nodes.title) -> None:
+        if isinstance(node.parent, nodes.section):
+            super().visit_title(node)
+
+
+def index_as_imported(app, what, name, obj, options, lines: list[str]) -> None:
+    """Put laplacebook.laplace into the index as lb.laplace."""
+    if what in ("function", "class", "exception"):
+        lines[:0] = [f".. index:: ! {name.replace('laplacebook', 'lb', 1)}", ""]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx_codeautolink")
+    extension.CodeBlockAnalyser = Analyser
+    # After napoleon, which takes what comes first for the summary.
+    app.connect("autodoc-process-docstring", index_as_imported, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,146 @@
+"""Print the built pages as one book: _build/pdf/laplace-book.pdf.
+
+All pages become one document, in which a link from page to page is a link within it; Chromium
+typesets its formulas, as on the pages, and prints it with an outline of its headings.
+
+python tools/pdf.py
+"""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+from bs4 import BeautifulSoup, Tag
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).parent.parent
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# The width of the text on A4 between margins of 20 mm, in CSS pixels.
+TEXT_WIDTH = round((210 - 40) / 25.4 * 96)
+
+# A formula or a table that is wider than the text is scaled down to it.
+FIT = """() => {
+  for (const box of document.querySelectorAll('mjx-container[display="true"], article table')) {
+    const width = Math.max(box.scrollWidth, ...[...box.children].map(c => c.scrollWidth));
+    const room = box.parentElement.clientWidth - (box.parentElement.querySelector('.eqno')?.offsetWidth ?? 0);
+    if (width > room) box.style.fontSize = `${parseFloat(getComputedStyle(box).fontSize) * room / width}px`;
+  }
+}"""
+
+
+def pages(toc: dict) -> list[str]:
+    """The names of all pages in reading order."""
+    chapters = toc.get("chapters", []) + [c for p in toc.get("parts", []) for c in p["chapters"]]
+    return [toc["root"], *(chapter["file"] for chapter in chapters)]
+
+
+def one_document(html: Path, names: list[str], pdf: Path) -> str:
+    """The source of one document, to be stored in the folder `pdf`, with the articles of all pages."""
+    articles, contents, mathjax = [], [], []
+    for name in names:
+        page = BeautifulSoup((html / f"{name}.html").read_text(), "html.parser")
+        article = page.select_one("article")
+        folder = os.path.relpath((html / name).parent, pdf)
+        belong_to(article, name, names, folder)
+        title = article.select_one("h1").get_text().rstrip("#")
+        contents.append(f'<li><a href="#{prefix(name)}">{title}</a></li>')
+        article["id"] = prefix(name)
+        articles.append(str(article))
+        relocate(page.head, folder)
+        # Each page loads MathJax, with the same settings, or has no formula.
+        mathjax = [
+            s for s in page.head.find_all("script") if "mathjax" in str(s).lower()
+        ] or mathjax
+        styles = page.head.find_all("link", rel="stylesheet")
+    static = os.path.relpath(html / "_static", pdf)
+    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    return f"""<!DOCTYPE html>
+<html lang="en" data-theme="light" data-mode="light">
+<head><meta charset="utf-8"><title>{config["title"]}</title>
+{"".join(map(str, styles))}
+<link rel="stylesheet" href="{static}/print.css">
+{"".join(map(str, mathjax))}</head>
+<body>
+<div class="title-page"><img src="{static}/logo.svg" alt=""><h1>{config["title"]}</h1>
+<p>{config["author"]}</p></div>
+<nav class="book-contents"><h2>Contents</h2><ol>{"".join(contents)}</ol></nav>
+<main class="bd-content">{"".join(articles)}</main>
+</body></html>"""
+
+
+def prefix(name: str) -> str:
+    """What the anchors of a page begin with."""
+    return name.rpartition("/")[2]
+
+
+def belong_to(article: Tag, name: str, names: list[str], folder: str) -> None:
+    """Make anchors and links of a page those of the book."""
+    for element in article.find_all("script"):
+        element.decompose()
+    for element in article.find_all(id=True):
+        element["id"] = f"{prefix(name)}--{element['id']}"
+    for link in article.find_all("a", href=True):
+        file, _, anchor = link["href"].partition("#")
+        target = os.path.normpath(Path(name).parent / file).removesuffix(".html") if file else name
+        if re.match(r"[a-z]+:", file):
+            continue
+        if target in names:
+            link["href"] = f"#{prefix(target)}" + (f"--{anchor}" if anchor else "")
+        else:
+            del link["href"]
+    relocate(article, folder)
+
+
+def relocate(tree: Tag, folder: str) -> None:
+    """Make addresses relative to a page's folder relative to that of the book."""
+    for element in tree.find_all(["img", "link", "script"]):
+        relocate_one(element, folder)
+
+
+def relocate_one(element: Tag, folder: str) -> None:
+    """The same for one element."""
+    for attribute in ("src", "href"):
+        address = element.get(attribute)
+        if address and not re.match(r"[a-z]+:|#", address):
+            element[attribute] = f"{folder}/{address}"
+
+
+def print_book(source: Path, target: Path) -> None:
+    """Print the document, once its formulas are typeset and fit the page."""
+    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if chromium is None:
+        sys.exit("make pdf needs Chromium: install it, or name it with CHROMIUM=/path")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": TEXT_WIDTH, "height": 1000}, color_scheme="light"
+        )
+        page.set_default_timeout(0)
+        page.goto(source.as_uri())
+        page.emulate_media(media="print")
+        page.evaluate("window.MathJax.startup.promise.then(() => true)")
+        page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.evaluate(FIT)
+        page.pdf(
+            path=target, prefer_css_page_size=True, outline=True, tagged=True, print_background=True
+        )
+        browser.close()
+
+
+def main() -> None:
+    """Print the book that make book has built."""
+    html, folder = ROOT / "_build" / "html", ROOT / "_build" / "pdf"
+    names = pages(yaml.safe_load((ROOT / "_toc.yml").read_text()))
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = folder / "laplace-book.html", folder / "laplace-book.pdf"
+    source.write_text(one_document(html, names, folder))
+    print_book(source, target)
+    print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
