@@ -19,7 +19,7 @@ test book notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 # One worker may read what another is still writing: JAX says so, and compiles.
 test book notebooks: export PYTHONWARNINGS := ignore:Error reading persistent compilation cache entry
 
-.PHONY: help book pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest lock clean
+.PHONY: help book preview pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target what; \
@@ -29,6 +29,12 @@ book: $(INSTALLED)  ## execute every chapter and build _build/html/index.html
 	@rm -rf _build
 	jupyter-book build . -W -n --keep-going
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
+
+preview: $(INSTALLED)  ## the pages with the outputs that are committed, nothing executed: _build/preview
+	@mkdir -p _build/preview
+	@sed 's/execute_notebooks: force/execute_notebooks: "off"/' _config.yml > _build/preview/_config.yml
+	PYTHONPATH=book/_extensions jupyter-book build . -W -n --keep-going --config _build/preview/_config.yml --path-output _build/preview
+	@echo "The book: file://$(CURDIR)/_build/preview/_build/html/index.html"
 
 pdf: $(INSTALLED)  ## print the pages that make book built as _build/pdf/laplace-book.pdf (needs Chromium)
 	python tools/pdf.py

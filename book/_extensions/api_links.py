@@ -7,6 +7,7 @@ search finds what chapters write, such as lb.laplace.
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx_codeautolink import extension
+from sphinx_codeautolink.extension.backref import SummaryNode
 
 
 def has_title(section: nodes.section) -> bool:
@@ -35,9 +36,16 @@ def index_as_imported(app, what, name, obj, options, lines: list[str]) -> None:
         lines[:0] = [f".. index:: ! {name.replace('laplacebook', 'lb', 1)}", ""]
 
 
+def without_a_link(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """What folds out may not hold a link, which a screen reader would not reach."""
+    for summary in doctree.findall(SummaryNode):
+        summary.children = [nodes.Text("Where the chapters use it")]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx_codeautolink")
     extension.CodeBlockAnalyser = Analyser
     # After napoleon, which takes what comes first for the summary.
     app.connect("autodoc-process-docstring", index_as_imported, priority=900)
+    app.connect("doctree-resolved", without_a_link, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
