@@ -37,7 +37,7 @@ preview: $(INSTALLED)  ## the pages with the outputs that are committed, nothing
 	@echo "The book: file://$(CURDIR)/_build/preview/_build/html/index.html"
 
 pdf: $(INSTALLED)  ## print the pages that make book built as _build/pdf/laplace-book.pdf (needs Chromium)
-	python tools/pdf.py
+	python -m tools.pdf
 
 test: $(INSTALLED)  ## unit tests, doctests and every chapter's outputs
 	python -m pytest

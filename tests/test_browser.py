@@ -5,7 +5,6 @@ What a widget does when it is used belongs in a test of its own, on the fixture 
 
 import io
 import os
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,11 +13,11 @@ import pytest
 from PIL import Image
 
 from tests.axe import violations
+from tools.chromium import chromium
 
 HTML = Path(__file__).parent.parent / "_build" / "html"
 PAGES = sorted(page for page in HTML.rglob("*.html") if "_static" not in page.parts)
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+CHROMIUM = chromium()
 MOST_BYTES = 2_000_000
 
 pytestmark = pytest.mark.browser
@@ -32,9 +31,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @contextmanager

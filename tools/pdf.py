@@ -3,12 +3,11 @@
 All pages become one document, in which a link from page to page is a link within it; Chromium
 typesets its formulas, as on the pages, and prints it with an outline of its headings.
 
-python tools/pdf.py
+python -m tools.pdf
 """
 
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -16,8 +15,9 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import sync_playwright
 
+from tools.chromium import chromium
+
 ROOT = Path(__file__).parent.parent
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 # The width of the text on A4 between margins of 20 mm, in CSS pixels.
 TEXT_WIDTH = round((210 - 40) / 25.4 * 96)
 
@@ -110,11 +110,10 @@ def relocate_one(element: Tag, folder: str) -> None:
 
 def print_book(source: Path, target: Path) -> None:
     """Print the document, once its formulas are typeset and fit the page."""
-    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if chromium is None:
+    if (found := chromium()) is None:
         sys.exit("make pdf needs Chromium: install it, or name it with CHROMIUM=/path")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         page = browser.new_page(
             viewport={"width": TEXT_WIDTH, "height": 1000}, color_scheme="light"
         )
