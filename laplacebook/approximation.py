@@ -9,14 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from laplacebook.checks import require_number
 from laplacebook.consistency import follows_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain, twice_differentiable
 from laplacebook.last_layer import last_layer_of
 from laplacebook.locate import locate
+from laplacebook.low_rank import LowRankPrecision
 from laplacebook.memory import require_memory
 from laplacebook.mode import MANY, Certificate
 from laplacebook.precision import Precision
+from laplacebook.requirements import is_traced
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import EXACT, Settings
 from laplacebook.several import by_height, distinct, more_starts
@@ -91,8 +94,8 @@ def laplace(
         rank: how many eigenvalues, for ``"low_rank"``.
         batch_size: how many rows of data at a time go into Gauss-Newton or Fisher curvature; by
             default so many that memory does not grow with the data.
-        tolerance: the Newton decrement, a distance in posterior standard deviations, that passes
-            for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
+        tolerance: the Newton decrement, a distance in posterior standard deviations, below 1, that
+            passes for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
             and 0.001 in single precision.
         start: values of all latent sites from which the search for the mode begins; by default the
             prior means.
@@ -108,12 +111,11 @@ def laplace(
         A :class:`LaplaceApproximation`.
 
     Raises:
-        ValueError: an option has no such value, ``start`` does not fit the sites, or ``starts``
-            lacks a key.
+        ValueError: an option has no such value, ``start`` does not fit the latent sites, or one of
+            ``starts`` and ``key`` is given without the other.
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
         NonFinite: the log joint is not finite where the search begins, a distribution's parameters
             are not valid at the mode, or data lie outside the support of their distribution.
-        ValueError: ``start`` does not fit the latent sites.
         NotConverged: the search found no mode, or one at the edge of the support or at infinity.
         NotPositiveDefinite: the log joint is flat, or curves upwards, at the point found.
 
@@ -153,15 +155,17 @@ def approximate(
     Returns:
         A :class:`LaplaceApproximation`; raises as :func:`laplace` does.
     """
-    modes = (density, start, starts, key, throw)
-    if settings.structure not in ("last_layer", "low_rank"):
-        return _approximate(*modes, settings)
-    found = _approximate(*modes, _first(density, settings))
-    if not isinstance(found.mode_vector, jax.core.Tracer) and not found.certificate.converged:
-        return found
+    require_number("starts", starts)
+    if (starts > 1) != (key is not None):
+        raise ValueError(
+            f"starts={starts} and key={'None' if key is None else '...'} do not go together: more than "
+            "one search needs key=, a JAX random key, and one search draws nothing. (A model with an "
+            "argument named key takes it through functools.partial.)"
+        )
+    found = _approximate(density, start, starts, key, throw, _first(density, settings))
     if settings.structure == "last_layer":
         return _last_layer(found, settings, throw)
-    return _low_rank(found, settings)
+    return _low_rank(found, settings) if settings.structure == "low_rank" else found
 
 
 def _approximate(
@@ -172,16 +176,14 @@ def _approximate(
     throw: bool,
     settings: Settings,
 ) -> LaplaceApproximation:
-    if starts < 1:
-        raise ValueError(f"starts is the number of searches, 1 or more, not {starts}")
     found = search(density, None if start is None else density.start(start), settings)
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(found))
+    traced = is_traced(found)
     best = _result(density, found, settings)
-    if starts > 1:
-        if key is None or traced:
+    if key is not None:
+        if is_traced((found, key)):
             raise ValueError(
-                "starts= needs key=, a JAX random key, and compares modes: it cannot be compiled "
-                "(jit, vmap, grad). Find the modes first; then pass start=."
+                "starts= compares modes, so it cannot be compiled (jit, vmap, grad). Find the modes "
+                "first; then pass start=."
             )
         best = _best_of_several(best, key, starts)
     if throw and not traced and not best.certificate.converged:
@@ -204,11 +206,18 @@ def _last_layer(
 ) -> LaplaceApproximation:
     density = last_layer_of(whole.density, whole.mode_vector)
     start = {site.name: whole.mode[site.name] for site in density.sites}
-    return _approximate(density, start, 1, None, throw, settings)
+    failed = not is_traced(whole) and not whole.certificate.converged
+    layer = _approximate(density, None if failed else start, 1, None, throw, settings)
+    others = tuple(_last_layer(mode, settings, throw) for mode in whole.other_modes)
+    return replace(layer, other_modes=others)
 
 
 def _low_rank(whole: LaplaceApproximation, settings: Settings) -> LaplaceApproximation:
-    precision = low_rank_at(whole.density, whole.mode_vector, settings.rank or 0)
+    u, rank = whole.mode_vector, settings.rank or 0
+    if is_traced(u) or whole.certificate.converged:
+        precision = low_rank_at(whole.density, u, rank)
+    else:
+        precision = LowRankPrecision.of(u, u[:, None] * jnp.ones(rank), jnp.nan * jnp.ones(rank))
     others = tuple(_low_rank(mode, settings) for mode in whole.other_modes)
     return replace(whole, precision=precision, settings=settings, other_modes=others)
 

@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
 from laplacebook.evidence import defined, importance_weights
-from laplacebook.requirements import require_fit
+from laplacebook.requirements import require_fit, require_numbers
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["bridge_sampling"]
@@ -60,7 +60,8 @@ def bridge_sampling(
     Raises:
         ValueError: a latent site is missing, draws have another shape, differ in number or are
             fewer than two, or one lies outside the support or has density zero; ``num_samples``
-            is not a positive integer.
+            is not a positive integer; ``approx`` is a batch, or a number is not known yet (``jit``,
+            ``vmap``, ``grad``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
         NotConverged: the iteration does not settle.
@@ -75,7 +76,8 @@ def bridge_sampling(
     >>> bridge_sampling(approx, posterior, jax.random.key(0))  # exactly log(1/110) = -4.7005
     -4.697 ± 0.004
     """
-    require_fit(approx)
+    require_fit(approx, mappable=False)
+    require_numbers("bridge_sampling", (approx, dict(samples), key))
     points, chains = _coordinates(approx.density, samples)
     number = len(points) if num_samples is None else num_samples
     proposed = importance_weights(approx, key, number, progress_bar=progress_bar)

@@ -32,6 +32,7 @@ def require_sum(
     Raises:
         UnsupportedModel: it is not such a sum, or its prior depends on the number of rows.
     """
+    because: Exception | None = None
     try:
         rows = rows_of(first)
         some = both = _some(rows)
@@ -43,7 +44,7 @@ def require_sum(
                 return some
             why = "with one row the latent sites have another prior than with several"
     except (UnsupportedModel, TypeError, ValueError) as error:
-        why = str(error)
+        why, because = str(error), error
     raise UnsupportedModel(
         "The log likelihood of this model is not the sum over its rows, so it is not the sum over "
         f"chunks of rows: {why}",
@@ -53,7 +54,7 @@ def require_sum(
             "a scale or a prior that depends on the number of rows of the chunk",
         ],
         remedy="prepare the data outside of the model, or fit all of them at once by laplace.",
-    )
+    ) from because
 
 
 def _some(rows: Rows) -> ModelDensity:

@@ -40,6 +40,7 @@ from laplacebook.precision import (
     DiagonalPrecision,
     Precision,
 )
+from laplacebook.requirements import require_numbers
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.start import off_centre
@@ -92,8 +93,8 @@ def laplace_of_chunks(
         takes the log joint at thousands of points (``diagnose``, importance sampling) it refuses.
 
     Raises:
-        ValueError: the chunks can be gone through only once, or have no rows; or an option has no
-            such value.
+        ValueError: the chunks can be gone through only once, have no rows, are one array, or are not
+            known yet (``jit``, ``vmap``, ``grad``); or an option has no such value.
         UnsupportedModel: as :func:`~laplacebook.laplace`; or the log likelihood is not a sum over rows,
             the prior depends on the chunk, or there are more than 3,000 coordinates.
         NonFinite, NotConverged, NotPositiveDefinite: as :func:`~laplacebook.laplace`.
@@ -106,6 +107,7 @@ def laplace_of_chunks(
     >>> print(f"{approx.mode['theta']:.4f}")  # 10/13
     0.7692
     """
+    require_numbers("laplace_of_chunks", (start, kwargs))
     settings = Settings(curvature, structure)
     if structure not in ADDING_UP:
         raise ValueError(

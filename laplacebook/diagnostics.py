@@ -12,7 +12,7 @@ from laplacebook.evidence import importance_weights, mean_of_weights
 from laplacebook.maximum_likelihood import Highest, maximum_log_likelihood
 from laplacebook.pareto import pareto_k
 from laplacebook.plain import is_plain
-from laplacebook.requirements import require_fit
+from laplacebook.requirements import require_fit, require_numbers
 from laplacebook.result import LaplaceApproximation
 from laplacebook.several import by_height, distinct
 from laplacebook.slices import principal_slices
@@ -39,7 +39,7 @@ def diagnose(
     fact                        good             usable         bad
     =========================== ================ ============== ===================
     Pareto k-hat                up to 0.5        up to 0.7      above
-    effective sample size       80 % and above   below
+    effective sample size       80 % and above   below          never
     error of the log evidence   up to 0.1        up to log 2    above, or unknown
     skewness along an axis      up to 0.5        up to 1        above
     evidence in other modes     up to 1 %                       above
@@ -107,16 +107,12 @@ def diagnose(
       log evidence -4.7301 (Laplace), -4.703 ± 0.004 (importance sampling)
       Laplace approximation of coin, unconstrained space, D = 1, 8 starts
     """
-    require_fit(approx)
+    require_fit(approx, mappable=False)
     require_number("starts", starts)
     require_number("num_samples", num_samples)
     if num_samples < _FEWEST:
         raise ValueError(f"num_samples must be {_FEWEST} or more to tell a tail, not {num_samples}")
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((approx, key))):
-        raise ValueError(
-            "diagnose looks at numbers, so it cannot be compiled (jit, vmap, grad): call it on one "
-            "approximation at a time, outside of compiled programs."
-        )
+    require_numbers("diagnose", (approx, key))
     to_draw, to_search = jax.random.split(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
     k = pareto_k(weights)

@@ -43,6 +43,11 @@ def laplace_guide(
             "NumPyro's guide is Gaussian in the unconstrained space; this approximation is not.",
             remedy='fit with space="unconstrained", or use sample().',
         )
+    if isinstance(mode_vector, jax.core.Tracer):
+        raise ValueError(
+            "NumPyro's guide is made of numbers, so it cannot be compiled (jit, vmap, grad): use sample() "
+            "there, or make the guide outside of compiled programs."
+        )
     if not np.all(np.isfinite(mode_vector)):
         raise LaplaceError(
             "This fit failed, and every number of it is NaN: there is no guide.",

@@ -44,7 +44,7 @@ def kronecker_factors(
         u: a point, shape (D,).
         kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
             place of J_n, and H_n = 1.
-        batch_size: how many rows are held at a time, at most N; by default so many that no array of
+        batch_size: how many rows are held at a time (more than N are N); by default so many that no array of
             a batch has more than about 2^18 numbers. Memory does not grow with N but for the log likelihood
             of all data, against which the sum over the rows is checked.
 

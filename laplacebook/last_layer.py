@@ -14,6 +14,7 @@ from laplacebook.equations import equations_of
 from laplacebook.errors import UnsupportedModel
 from laplacebook.outputs import split_likelihood
 from laplacebook.program import name_of
+from laplacebook.requirements import require_numbers
 
 __all__ = ["last_layer_of"]
 
@@ -56,11 +57,7 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
         ValueError: u is not known, under a JAX transformation.
         UnsupportedModel: the outputs are not linear in the last site.
     """
-    if isinstance(u, jax.core.Tracer):
-        raise ValueError(
-            'structure="last_layer" makes the other layers part of the model: it cannot be compiled '
-            "(jit, vmap, grad)."
-        )
+    require_numbers('structure="last_layer"', u)
     if isinstance(density.model, _LastLayer):
         return density
     eta, _ = split_likelihood(density, u)

@@ -18,9 +18,8 @@ from laplacebook.precision import Leaf
 
 __all__ = ["MANY", "Certificate", "Mode", "find_mode", "loud_tangents", "no_tangent"]
 
-MANY = (
-    3000  # coordinates: beyond them the search descends without a Hessian, and takes one at the end
-)
+# Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
+MANY = 3000
 
 
 @partial(
@@ -39,12 +38,16 @@ class Certificate:
             the rounding of the coordinates where that is larger, up to 0.001), A is positive
             definite beyond rounding, and 0.00001 standard deviations away (0.01 in float32), on
             both sides, the gradient is what A says: not so at a kink, or on a tail. And of a fit:
-            one standard deviation away the log joint is what its gradient says.
+            one standard deviation away the log joint is what its gradient says. Where A is not the
+            Hessian: the Newton decrement with that A is at most the tolerance of the fit, and ten
+            steps of Lanczos see no direction in which the Hessian is negative.
         newton_decrement: sqrt(g' A^-1 g), the distance to the mode in posterior standard
-            deviations; at least the rounding of the coordinates.
-        iterations: evaluations of the log joint with its gradient.
+            deviations; with the Hessian at least the rounding of the coordinates.
+        iterations: evaluations of the log joint with its gradient; where A is not the Hessian,
+            steps of L-BFGS, none if the start is a mode.
         condition_number: of A scaled to a unit diagonal, so that units do not matter; infinite
-            where A is not positive definite.
+            where A is not positive definite. Where A is not the Hessian, an estimate by ten steps
+            of Lanczos, never too large.
     """
 
     converged: Leaf

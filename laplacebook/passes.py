@@ -18,6 +18,7 @@ from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
+from laplacebook.requirements import require_numbers
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
 
@@ -68,13 +69,17 @@ class Chunks:
         size: rows of a chunk; the last one has what is left.
 
     Raises:
-        ValueError: the numbers of rows differ, or ``size`` is not a whole number of one or more.
+        ValueError: there is no array, or something else; the numbers of rows differ; or ``size`` is
+            not a whole number of one or more.
 
     >>> [x.shape for (x,) in Chunks(np.zeros((5, 2)), size=2)]
     [(2, 2), (2, 2), (1, 2)]
     """
 
     def __init__(self, *arrays: Any, size: int) -> None:
+        if not arrays or not all(hasattr(array, "shape") for array in arrays):
+            kinds = ", ".join(type(array).__name__ for array in arrays) or "nothing"
+            raise ValueError(f"Chunks takes arrays, or what has a shape as they do, not {kinds}.")
         rows = {np.shape(array)[:1] for array in arrays}
         if len(rows) != 1 or () in rows:
             raise ValueError(f"The arrays need as many rows each, not {sorted(rows)}.")
@@ -103,7 +108,8 @@ class Passes:
             if the standard error stream is a terminal.
 
     Raises:
-        ValueError: the chunks can be gone through only once, or there is none with rows.
+        ValueError: the chunks can be gone through only once, there is none with rows, they are one
+            array, or they are not known yet (``jit``, ``vmap``, ``grad``).
         UnsupportedModel: the second chunk has other latent sites than the first.
     """
 
@@ -115,6 +121,11 @@ class Passes:
         space: str,
         progress_bar: bool | None = None,
     ) -> None:
+        if isinstance(chunks, str) or hasattr(chunks, "shape"):
+            raise ValueError(
+                f"chunks is a {type(chunks).__name__}, not an iterable of chunks: pass "
+                "laplacebook.Chunks(X, y, size=...) of arrays, or a list of tuples of them."
+            )
         if isinstance(chunks, Iterator):
             raise ValueError(
                 "chunks is an iterator, which ends after one pass, and a fit takes many: pass a list, "
@@ -138,6 +149,7 @@ class Passes:
         """The positional arguments of each chunk that has rows."""
         for chunk in self._chunks:
             args = tuple(chunk) if isinstance(chunk, tuple | list) else (chunk,)
+            require_numbers("laplace_of_chunks", args)
             shapes = [np.shape(x) for x in jax.tree.leaves(args) if is_data(x) and np.ndim(x)]
             if not shapes or any(shape[0] for shape in shapes):
                 yield args

@@ -116,7 +116,7 @@ class _Same:
 def _look(value: Any) -> tuple[Hashable, bool]:
     """The fingerprint of a value, and whether it reaches something that cannot be seen into."""
     eye = _Eye()
-    return eye.fingerprint(value), eye.opaque
+    return (eye.fingerprint(value), eye.of_modules()), eye.opaque
 
 
 class _Eye:
@@ -126,11 +126,15 @@ class _Eye:
         self.opaque = False
         self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no id is used twice
         self.names: dict[str, None] = {}
+        self.modules: dict[_Same, None] = {}
 
     def fingerprint(self, value: Any) -> Hashable:
         if isinstance(value, _ATOMS):
             return type(value), repr(value)
         if isinstance(value, jax.Array | jax.stages.Wrapped | np.ufunc) or _is_library(value):
+            return _Same(value)
+        if isinstance(value, types.ModuleType):
+            self.modules[_Same(value)] = None
             return _Same(value)
         if id(value) in self.seen:
             return "seen", self.seen[id(value)][0]
@@ -138,9 +142,8 @@ class _Eye:
         if isinstance(value, np.ndarray):
             attributes = self.fingerprint(_attributes(value))
             return type(value), value.dtype.str, value.shape, self.contents(value), attributes
-        if hasattr(
-            type(value), "__array__"
-        ):  # a table, which fills caches of its own when it is read
+        # A table fills caches of its own when it is read.
+        if hasattr(type(value), "__array__"):
             self.opaque = True
             return type(value), self.contents(np.asarray(value))
         parts = self.parts(value)
@@ -148,6 +151,22 @@ class _Eye:
             self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
             return _Same(value)
         return parts[0], tuple(self.fingerprint(part) for part in parts[1:])
+
+    def of_modules(self) -> Hashable:
+        """What the code that was met reads in the modules that were met.
+
+        Last, and until there is nothing new: a function met late may read a name in a module met early.
+        """
+        read: dict[tuple[_Same, str], Hashable] = {}
+        while new := [
+            (module, name)
+            for module in self.modules
+            for name in self.names
+            if name in vars(module.value) and (module, name) not in read
+        ]:
+            for module, name in new:
+                read[module, name] = self.fingerprint(vars(module.value)[name])
+        return tuple(read.items())
 
     def contents(self, array: np.ndarray) -> Hashable:
         if array.dtype.hasobject:
@@ -171,9 +190,6 @@ class _Eye:
             return [kind, value.__func__]
         if isinstance(value, property):
             return [kind, value.fget, value.fset]
-        if isinstance(value, types.ModuleType):
-            inside = vars(value)
-            return [_Same(value), *(inside[name] for name in list(self.names) if name in inside)]
         if isinstance(value, type):
             content = {k: v for k, v in vars(value).items() if k not in _NOT_CONTENT}
             return [_Same(value), content, value.__bases__]

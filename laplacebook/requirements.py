@@ -8,11 +8,37 @@ import numpy as np
 from laplacebook.errors import LaplaceError
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["require_converged", "require_fit"]
+__all__ = ["is_traced", "require_converged", "require_fit", "require_numbers"]
 
 
-def require_fit(approx: Any) -> None:
+def is_traced(tree: Any) -> bool:
+    """Whether a number of a pytree is not known yet, under a JAX transformation."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def require_numbers(what: str, tree: Any) -> None:
+    """Refuse a JAX transformation of what looks at numbers.
+
+    Args:
+        what: names it.
+        tree: a pytree of what it looks at.
+
+    Raises:
+        ValueError: a number is not known yet.
+    """
+    if is_traced(tree):
+        raise ValueError(
+            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): call it outside of "
+            "compiled programs, on one approximation or data set at a time."
+        )
+
+
+def require_fit(approx: Any, *, mappable: bool = True) -> None:
     """Refuse an approximation to compute with that is none.
+
+    Args:
+        approx: what is to be an approximation.
+        mappable: whether the function that takes it works within ``jax.vmap``.
 
     Raises:
         TypeError: it is something else.
@@ -22,9 +48,12 @@ def require_fit(approx: Any) -> None:
     if not isinstance(approx, LaplaceApproximation):
         raise TypeError(f"This takes what laplace(...) returns, not a {type(approx).__name__}.")
     if np.ndim(approx.mode_vector) != 1:
+        remedy = "call the function within jax.vmap"
+        if not mappable:
+            remedy = "call the function on one at a time, jax.tree.map(lambda x: x[i], approx)"
         raise ValueError(
             f"This is a batch of approximations (mode_vector has shape "
-            f"{approx.mode_vector.shape}): call the function within jax.vmap."
+            f"{approx.mode_vector.shape}): {remedy}."
         )
     require_converged(approx, "The fit")
 

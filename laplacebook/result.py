@@ -57,9 +57,11 @@ class LaplaceApproximation:
     its prices, :eq:`model-comparison-log-occam` of :doc:`/book/model-comparison`.
 
     Attributes:
-        mode: the mode by site, on the scale on which the user wrote the model.
+        mode: the mode by site, on the scale on which the user wrote the model; of a last layer, its
+            sites alone.
         mode_vector: u_MAP, shape (D,).
-        precision: A, the Hessian of the negative log joint at u_MAP.
+        precision: A, the Hessian of the negative log joint at u_MAP, or the curvature that
+            ``settings`` name: of the last layer that of its coordinates alone.
         log_likelihood: log p(data | mode).
         log_prior: log p(mode), with the log Jacobian in the unconstrained space.
         certificate: how far the point is from the mode, and whether that is near enough.
@@ -242,6 +244,8 @@ class LaplaceApproximation:
         Raises:
             UnsupportedModel: the approximation was made in the constrained space; NumPyro's guide
                 is Gaussian in the unconstrained one.
+            LaplaceError: the fit failed.
+            ValueError: it is a batch, or its numbers are not known yet (``jit``, ``vmap``, ``grad``).
         """
         self._not_a_batch()
         return laplace_guide(self.density, self.mode, self.mode_vector, self.precision.matrix)

@@ -72,8 +72,12 @@ def _not_there(
             "the curvature of the likelihood is far from the Hessian, so that steps are poor",
             f"in {u.dtype} the sum over the data is too noisy for a smaller distance",
         ],
-        remedy="pass start=lb.train(model, ..., key=key), use numpyro.enable_x64(), or accept what is "
-        f"there with tolerance={2 * distance:.1g}: the summary will say so.",
+        remedy="pass start=lb.train(model, ..., key=key), or use numpyro.enable_x64()"
+        + (
+            f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."
+            if distance < 0.4
+            else "."
+        ),
     )
 
 

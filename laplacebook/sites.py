@@ -17,6 +17,7 @@ from numpyro.distributions import (
     ImproperUniform,
     Independent,
     MaskedDistribution,
+    TransformedDistribution,
     biject_to,
 )
 from numpyro.distributions.distribution import validation_enabled
@@ -33,8 +34,8 @@ __all__ = ["Site", "find_sites"]
 class Site:
     """A latent site: its name, its shape as coordinates of R^D, that of its value, and its prior.
 
-    ``improper``: the prior is flat, ``numpyro.distributions.ImproperUniform`` or one that a mask
-    hides. What an array masks is not known before the model runs, so any array counts.
+    ``improper``: the prior is flat, ``numpyro.distributions.ImproperUniform`` or its image under a
+    transform, or one that a mask hides. What an array masks is not known before the model runs, so any array counts.
     """
 
     name: str
@@ -237,8 +238,11 @@ def _refuse_misshapen(trace: dict) -> None:
             refuse_crossed(site)
 
 
+_WRAPPERS = (ExpandedDistribution, Independent, MaskedDistribution, TransformedDistribution)
+
+
 def _is_improper(fn: Distribution) -> bool:
-    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
+    while isinstance(fn, _WRAPPERS):
         if isinstance(fn, MaskedDistribution) and fn._mask is not True:
             return True
         fn = fn.base_dist

@@ -95,11 +95,14 @@ def start_values(values: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, 
         sites: the latent sites.
 
     Raises:
-        ValueError: they are not of the latent sites, or not of their shapes.
+        ValueError: they are not of the latent sites, not of their shapes, or complex.
     """
     shapes = {site.name: site.value_shape for site in sites}
     if set(values) != set(shapes):
         raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
+    for name, value in values.items():
+        if jnp.iscomplexobj(value):
+            raise ValueError(f"start['{name}'] is complex: the values of a latent site are real.")
     arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
     for name, value in arrays.items():
         if value.shape != shapes[name]:

@@ -21,6 +21,7 @@ from laplacebook.precision import (
     Precision,
     loud,
 )
+from laplacebook.requirements import require_numbers
 from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
@@ -99,8 +100,7 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
         NotConverged: the eigenpairs were not found; and other errors of
             :func:`~laplacebook.eigenpairs.top_eigenpairs`.
     """
-    if isinstance(u, jax.core.Tracer):
-        raise ValueError('structure="low_rank" cannot be compiled (jit, vmap, grad).')
+    require_numbers('structure="low_rank"', u)
     prior, separate = prior_curvature(density, u)
     if not separate:
         raise coupled("low_rank")

@@ -138,6 +138,17 @@ def test_what_is_no_posterior_draw_is_refused(samples, message):
         lb.bridge_sampling(APPROX, samples, KEY)
 
 
+def test_batches_and_compiled_programs_are_refused():
+    draws = {"theta": np.array([0.5, 0.6])}
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), APPROX)
+    with pytest.raises(ValueError, match=r"batch.*on one at a time, jax\.tree\.map"):
+        lb.bridge_sampling(batch, draws, KEY)
+    with pytest.raises(ValueError, match="bridge_sampling looks at numbers.*cannot be compiled"):
+        jax.vmap(lambda approx: lb.bridge_sampling(approx, draws, KEY).value)(batch)
+    with pytest.raises(ValueError, match="bridge_sampling looks at numbers.*cannot be compiled"):
+        jax.jit(lambda draws: lb.bridge_sampling(APPROX, draws, KEY).value)(draws)
+
+
 def test_a_draw_outside_the_constrained_support_is_refused():
     approx = lb.laplace(coin, HEADS, space="constrained")
     with pytest.raises(ValueError, match="density zero"):

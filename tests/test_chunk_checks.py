@@ -90,6 +90,8 @@ MISSING = FEW.copy()
 MISSING[90, 1] = np.nan
 REFUSED = {
     "once": (logistic, iter([(FEW, CLASSES)]), ValueError, "an iterator"),
+    "an array": (logistic, FEW, ValueError, r"chunks is a ndarray.*laplacebook\.Chunks"),
+    "text": (logistic, "abc", ValueError, "chunks is a str"),
     "none": (logistic, [], ValueError, "no chunk with rows"),
     "empty": (logistic, [(FEW[:0], CLASSES[:0])], ValueError, "no chunk with rows"),
     "widths": (

@@ -153,10 +153,31 @@ def test_without_throw_a_failure_is_nan(curvature):
     assert np.isnan(failed.log_evidence)
 
 
-@pytest.mark.parametrize("arrays", [(FEW, CLASSES[:-1]), (), (1.0,)])
-def test_chunks_of_arrays_need_rows(arrays):
-    with pytest.raises(ValueError, match="as many rows each"):
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ((FEW, CLASSES[:-1]), "as many rows each"),
+        ((np.float64(1.0),), "as many rows each"),
+        ((), "not nothing"),
+        ((1.0,), "not float"),
+        ((FEW, CLASSES.tolist()), "not ndarray, list"),
+    ],
+)
+def test_chunks_are_of_arrays_with_rows(arrays, words):
+    with pytest.raises(ValueError, match=words):
         lb.Chunks(*arrays, size=4)
+
+
+def test_not_within_a_compiled_program():
+    chunks = lb.Chunks(FEW, CLASSES, size=40)
+    traced = {
+        "chunks": lambda x: lb.laplace_of_chunks(logistic, [(FEW, x)]),
+        "start": lambda x: lb.laplace_of_chunks(logistic, chunks, start={"w": x[:2]}),
+        "keyword": lambda x: lb.laplace_of_chunks(logistic, chunks, scale=x[0]),
+    }
+    for function in traced.values():
+        with pytest.raises(ValueError, match="laplace_of_chunks looks at numbers"):
+            jax.jit(function)(CLASSES)
 
 
 @pytest.mark.parametrize("size", [0, -1, True])

@@ -183,7 +183,9 @@ def flat_priors(y):
     c = numpyro.sample("c", flat.expand([2]).to_event(1))
     d = numpyro.sample("d", Uninformed(dist.constraints.real, (), ()))
     e = numpyro.sample("e", dist.Normal(0, 1))
-    numpyro.factor("bowl", -(a**2 + jnp.sum(b**2) + jnp.sum(c**2) + d**2 + e**2))
+    f = numpyro.sample("f", dist.TransformedDistribution(flat, dist.transforms.ExpTransform()))
+    g = numpyro.sample("g", dist.LogNormal(0, 1))
+    numpyro.factor("bowl", -(a**2 + jnp.sum(b**2) + jnp.sum(c**2) + d**2 + e**2 + f + g))
 
 
 class Uninformed(dist.ImproperUniform):
@@ -191,7 +193,7 @@ class Uninformed(dist.ImproperUniform):
 
 
 def test_flat_priors_are_known():
-    assert ModelDensity(flat_priors, (Y,)).improper == ("a", "b", "c")
+    assert ModelDensity(flat_priors, (Y,)).improper == ("a", "b", "c", "f")
     assert ModelDensity(coin, (Y,)).improper == ()
 
 

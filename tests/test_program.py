@@ -98,6 +98,27 @@ def reads_config():
     return config.prior  # noqa: F821
 
 
+def test_a_name_that_only_a_helper_reads_in_a_module_seen_before_shows(monkeypatch):
+    config = types.ModuleType("config")
+    config.prior, config.shift = 1.0, lambda: config.amount
+    config.amount = 0.0
+    monkeypatch.setitem(globals(), "config", config)
+    before = Fixed(reads_config_twice)
+    assert before == Fixed(reads_config_twice)
+    config.amount = 10.0
+    assert before != Fixed(reads_config_twice)
+    with pytest.raises(LaplaceError, match="has changed since the fit"):
+        before.value  # noqa: B018
+
+
+def reads_config_twice():
+    return reads_config() + reads_shift()
+
+
+def reads_shift():
+    return config.shift()  # noqa: F821
+
+
 def test_array_contents_show():
     x = np.zeros(3)
 

@@ -124,6 +124,11 @@ def test_a_start_has_to_name_the_latent_sites():
         lb.laplace(one(dist.Normal(0, 1)), start={"y": 0.0})
 
 
+def test_a_complex_start_is_refused():
+    with pytest.raises(ValueError, match=r"start\['x'\] is complex"):
+        lb.laplace(one(dist.HalfNormal(1)), start={"x": 1j})
+
+
 def test_a_start_on_the_edge_has_no_coordinate():
     with pytest.raises(ValueError, match="on the edge of, the support of 'x', Positive"):
         lb.laplace(one(dist.HalfNormal(1)), start={"x": 0.0})
@@ -163,8 +168,11 @@ def test_several_starts_of_one_mode_are_one():
 def test_what_several_starts_need():
     with pytest.raises(ValueError, match="needs key="):
         lb.laplace(square, 4.0, starts=2)
-    with pytest.raises(ValueError, match="1 or more"):
-        lb.laplace(square, 4.0, starts=0)
+    for starts in (0, True):
+        with pytest.raises(ValueError, match="starts must be a whole number, 1 or more"):
+            lb.laplace(square, 4.0, starts=starts, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="one search draws nothing"):
+        lb.laplace(square, 4.0, key=jax.random.key(0))
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda y: lb.laplace(square, y, starts=2, key=jax.random.key(0)).log_evidence)(4.0)
 

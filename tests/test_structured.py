@@ -97,6 +97,38 @@ def test_the_last_layer_is_linear_regression_on_its_features(dense):
     assert approx.log_evidence == pytest.approx(float(exact), abs=1e-6)
 
 
+def test_the_last_layer_of_each_mode_is_taken():
+    """a b has two modes, (a, b) and (-a, -b), and is linear in b with a fixed."""
+
+    def product(y):
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        b = numpyro.sample("b", dist.Normal(0, 1))
+        with numpyro.plate("N", len(y)):
+            numpyro.sample("y", dist.Normal(a * b, 0.1), obs=y)
+
+    options = {"start": {"a": 1.0, "b": 1.0}, "starts": 2, "key": jax.random.key(1)}
+    approx = lb.laplace(product, np.full(3, 2.0), structure="last_layer", **options)
+    (other,) = approx.other_modes
+    assert approx.mode.keys() == other.mode.keys() == {"b"}
+    assert other.settings == approx.settings
+    assert other.mode["b"] == pytest.approx(-float(approx.mode["b"]), rel=1e-6)
+    assert other.log_evidence == pytest.approx(float(approx.log_evidence), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("curvature", "structure", "rank", "size"),
+    [("hessian", "last_layer", None, 3), ("gauss_newton", "low_rank", 2, 7)],
+)
+def test_a_failed_fit_is_of_the_structure_asked_for(curvature, structure, rank, size):
+    options = {"curvature": curvature, "structure": structure, "rank": rank, "start": START}
+    failed = lb.laplace(bayesian_mlp, X, T * np.nan, **options, **NETWORK, throw=False)
+    assert not failed.certificate.converged
+    assert (failed.settings.structure, failed.settings.rank) == (structure, rank)
+    assert failed.precision.size == failed.mode_vector.size == failed.density.dimension == size
+    assert np.isnan(failed.mode_vector).all() and np.isnan(failed.precision.matrix).all()
+    assert np.isnan(failed.log_evidence)
+
+
 def test_a_tolerance_is_in_the_summary_and_in_a_file(tmp_path):
     approx = fit(tolerance=0.5)
     approx.save(tmp_path / "network.npz")
@@ -195,7 +227,9 @@ def test_what_a_structure_cannot_hold_is_refused(model, structure, error, words)
         ({"structure": "low_rank"}, "rank="),
         ({"rank": 3}, "rank="),
         ({"batch_size": 0}, "batch_size must be"),
-        ({"tolerance": 0.0}, "tolerance must be"),
+        ({"tolerance": 0.0}, "tolerance, .* must be a Python number"),
+        ({"tolerance": np.inf}, "above 0 and below 1, not inf"),
+        ({"tolerance": 1e6}, "above 0 and below 1, not 1000000.0"),
         ({"curvature": "hessian", "tolerance": 0.1}, "certified to rounding"),
         ({"curvature": "empirical_fisher", "structure": "low_rank", "rank": 2}, "gauss_newton"),
     ],
