@@ -120,7 +120,7 @@ def require_dense(D: int, dtype: Any) -> None:
             f"A dense matrix of {D:,} coordinates, made of the identity, needs {_gib(needed)} of memory "
             f"in {jnp.zeros(0, dtype).dtype.name}, and {_gib(free)} are available.",
             causes=["covariance, precision.matrix, inverse() or guide of a large approximation"],
-            remedy="use precision.diagonal_of_inverse(), variances(), solve() or sample(), which need no "
+            remedy="use precision.diagonal_of_inverse(), covariance_of(), solve() or sample(), which need no "
             "matrix.",
         )
 

@@ -80,7 +80,7 @@ class Precision(ABC):
         """A^-1 v; here and elsewhere a v of another length than D is a ValueError."""
         return self.whitened(self.half_solve(v))
 
-    def variances(self, jacobian: Float[Array, "C D"]) -> Float[Array, "C C"]:
+    def covariance_of(self, jacobian: Float[Array, "C D"]) -> Float[Array, "C C"]:
         """J A^-1 J': the covariance of C linear functions of the coordinates, such as predictions.
 
         Args:
@@ -103,7 +103,7 @@ class Precision(ABC):
 
     def inverse(self) -> Float[Array, "*B D D"]:
         """A^-1, dense."""
-        return _one_by_one(lambda a: a.variances(a._identity()), self)
+        return _one_by_one(lambda a: a.covariance_of(a._identity()), self)
 
     @property
     def _dtype(self) -> Any:

@@ -29,7 +29,7 @@ METHODS = {
     "whitened": lambda a, v: a.whitened(v),
     "half_solve": lambda a, v: a.half_solve(v),
     "diagonal_of_inverse": lambda a, v: a.diagonal_of_inverse(),
-    "variances": lambda a, v: a.variances(jnp.stack([v, v])),
+    "covariance_of": lambda a, v: a.covariance_of(jnp.stack([v, v])),
 }
 
 
