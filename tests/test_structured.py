@@ -219,3 +219,15 @@ def test_too_large_for_memory_says_what_fits():
     sites = ModelDensity(network, (X, T)).sites
     diagonal = precision_bytes(sites, Settings("gauss_newton", "diagonal"), float)
     assert diagonal == 4 * 8 * 1_004_001
+
+
+@pytest.mark.parametrize("structure", ["block", "kronecker"])
+def test_a_site_of_no_numbers(structure):
+    def model(x, t):
+        numpyro.sample("none", dist.Normal(0, 1).expand([0]).to_event(1))
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("t", dist.Normal(x[:, 0] * w, 1.0), obs=t)
+
+    density = ModelDensity(model, (X, T))
+    precision = precision_at(density, jnp.zeros(1), Settings("gauss_newton", structure))
+    np.testing.assert_allclose(precision.solve(jnp.ones(1)), 1 / (1 + np.sum(X**2)), rtol=1e-9)
