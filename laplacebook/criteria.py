@@ -1,11 +1,12 @@
 """The Bayesian information criterion of Schwarz."""
 
 from math import inf, log
-from typing import SupportsFloat
 
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
 
 from laplacebook.errors import UnsupportedModel
+from laplacebook.last_layer import LastLayer
 from laplacebook.plain import is_plain
 from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
@@ -13,7 +14,7 @@ from laplacebook.result import LaplaceApproximation
 __all__ = ["bic"]
 
 
-def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[Array, "*B"]:
+def bic(approx: LaplaceApproximation, num_observations: ArrayLike) -> Float[Array, "*B"]:
     """The Bayesian information criterion, -2 log p(D | mode) + D log N; smaller is better.
 
     -BIC/2 approximates the log evidence up to a term that stays bounded as N grows (Schwarz 1978;
@@ -33,20 +34,28 @@ def bic(approx: LaplaceApproximation, num_observations: SupportsFloat) -> Float[
         The criterion, a scalar; one for each fit of a batch.
 
     Raises:
+        TypeError: ``approx`` is no fit.
         ValueError: ``num_observations`` is not a number of 1 or more.
         LaplaceError: the fit failed.
-        UnsupportedModel: the approximation is of a plain density, whose likelihood is not known.
+        UnsupportedModel: the approximation is of a plain density, whose likelihood is not known, or
+            of the last layer alone, which is not all that was fitted.
     """
     if not isinstance(approx, LaplaceApproximation):
         raise TypeError(f"bic takes a fit, not a {type(approx).__name__}")
-    number = float(num_observations)
-    if not 1 <= number < inf:
-        raise ValueError(f"num_observations is N, 1 or more, not {num_observations}")
+    number = np.asarray(num_observations)
+    if number.ndim or number.dtype.kind not in "iuf" or not 1 <= number < inf:
+        raise ValueError(f"num_observations is N, 1 or more, not {num_observations!r}")
     if is_plain(approx.density):
         raise UnsupportedModel(
             "This is the approximation of a plain density: which part of it is the likelihood is not known.",
             remedy="write it as a NumPyro model and fit that with laplace or maximum_likelihood.",
         )
+    if isinstance(approx.density.model, LastLayer):
+        raise UnsupportedModel(
+            "This is the approximation of the last layer: the layers before it were fitted too, and D "
+            "does not count them.",
+            remedy="fit the whole model, with another structure; the criterion is the same for all.",
+        )
     require_converged(approx, "The fit")
     dimension = approx.mode_vector.shape[-1]
-    return dimension * log(number) - 2 * approx.log_likelihood
+    return dimension * log(float(number)) - 2 * approx.log_likelihood

@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 __all__ = ["FEWEST", "Estimate", "effective_sample_size", "log_mean"]
 
 FEWEST = 10  # effective draws: with fewer the spread of the weights says nothing about the error
+SMALL = 1e-3  # a value without an error, of which six decimals tell too little
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["value", "standard_error"], meta_fields=[])
@@ -27,8 +29,11 @@ class Estimate:
 
     Attributes:
         value: the estimate.
-        standard_error: its standard error, on the same scale; infinite where the draws do not
-            tell it.
+        standard_error: its standard error, 0 or more, on the same scale; infinite where the draws
+            do not tell it.
+
+    Raises:
+        ValueError: the standard error is a number of Python or NumPy, and negative.
 
     >>> one, other = Estimate(-4.7012, 0.0034), Estimate(-6.02, 0.04)
     >>> one
@@ -39,6 +44,13 @@ class Estimate:
 
     value: Any
     standard_error: Any
+
+    def __post_init__(self) -> None:
+        error = self.standard_error  # of JAX it may be on its way, or stand for another thing
+        if isinstance(error, (int, float, np.generic, np.ndarray)) and np.any(
+            np.asarray(error) < 0
+        ):
+            raise ValueError(f"A standard error is 0 or more, not {error}.")
 
     def __add__(self, other: Any) -> "Estimate":
         other = _as_estimate(other)
@@ -102,10 +114,10 @@ def _as_estimate(other: Any) -> Estimate:
 
 def _printed(value: float, error: float) -> str:
     """The error to one digit, and the value to the digit that the error leaves."""
-    if not isfinite(error) or not isfinite(value):
+    if not isfinite(error) or not isfinite(value) or error < 0:
         return f"{value:.4g} ± {error:.4g}"
     if error < 1e-12 * max(1.0, abs(value)):
-        return f"{value:.6f} ± 0"
+        return f"{value:.7g} ± 0" if 0 < abs(value) < SMALL else f"{value:.6f} ± 0"
     rounded = float(f"{error:.0e}")
     digits = max(0, -floor(log10(rounded)))
     return f"{value:.{digits}f} ± {rounded:.{digits}f}"

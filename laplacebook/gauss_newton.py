@@ -187,7 +187,8 @@ def _strips(size: int) -> list[tuple[int, int]]:
 
 def _flat(parts: list[Array]) -> Float[Array, "BC D"]:
     """Jacobians of B rows with C outputs each as one matrix of B C rows."""
-    return jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts], axis=1)
+    flat = [part.reshape(part.shape[0] * part.shape[1], part.shape[2]) for part in parts]
+    return jnp.concatenate(flat, axis=1)
 
 
 def _loud(rows: Rows, u: Array) -> Float[Array, ""]:

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf, prod
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from laplacebook.precision import BlockPrecision, DensePrecision, Leaf, Precision, loud
+from laplacebook.checks import coordinates
+from laplacebook.precision import BlockPrecision, DensePrecision, Leaf, Precision, aligned, loud
 
 __all__ = ["Eigenbasis", "KroneckerBlock", "KroneckerPrecision"]
 
@@ -76,7 +78,7 @@ class Eigenbasis(Precision):
         right, right_vectors = jnp.linalg.eigh(block.right)
         # To the products, since damped factors would stand for another matrix.
         eigenvalues = jnp.outer(_semidefinite(left), _semidefinite(right)) + prior_precision
-        eigenvalues *= loud(eigenvalues.min() > 0, eigenvalues.dtype)
+        eigenvalues *= loud(eigenvalues.min(initial=inf) > 0, eigenvalues.dtype)
         given = KroneckerBlock(block.left, block.right, prior_precision)
         return cls(given, left_vectors, right_vectors, eigenvalues)
 
@@ -88,7 +90,7 @@ class Eigenbasis(Precision):
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """A v."""
-        block = self.block
+        block, v = self.block, coordinates(v, self.shape)
         return self._rotated(block.left, block.right, v) + block.prior_precision * v
 
     def log_determinant(self) -> Float[Array, "*B"]:
@@ -119,19 +121,20 @@ class Eigenbasis(Precision):
         self, left: Float[Array, "M M"], right: Float[Array, "N N"], v: Float[Array, "D *K"]
     ) -> Float[Array, "D *K"]:
         """(left (x) right) v."""
-        weights = v.reshape(*self.eigenvalues.shape, -1)
+        v = coordinates(v, self.shape, columns=True)
+        weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
         half = jnp.einsum("ia,ajc->ijc", left, weights)
         return jnp.einsum("jb,ibc->ijc", right, half).reshape(v.shape)
 
     def _scaled(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
-        roots = jnp.sqrt(self.eigenvalues).reshape(self.size, 1)
-        return (v.reshape(self.size, -1) / roots).reshape(v.shape)
+        v = coordinates(v, self.shape, columns=True)
+        return v / aligned(jnp.sqrt(self.eigenvalues).reshape(self.size), v)
 
 
 def _semidefinite(eigenvalues: Float[Array, " M"]) -> Float[Array, " M"]:
     """Eigenvalues with what rounding made negative at zero; all NaN if one is more negative."""
     unit = _ROUNDING * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
-    sound = eigenvalues.min() >= -unit * eigenvalues.max()
+    sound = eigenvalues.min(initial=0) >= -unit * eigenvalues.max(initial=0)
     # A shift that has no derivative: that of an eigenvalue at zero is not zero.
     shift = jax.lax.stop_gradient(jnp.maximum(-eigenvalues, 0))
     return (eigenvalues + shift) * loud(sound, eigenvalues.dtype)

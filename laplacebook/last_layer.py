@@ -16,12 +16,17 @@ from laplacebook.outputs import split_likelihood
 from laplacebook.program import name_of
 from laplacebook.requirements import require_numbers
 
-__all__ = ["last_layer_of"]
+__all__ = ["LastLayer", "last_layer_of"]
 
 
 @dataclass(frozen=True)
-class _LastLayer:
-    """A model some of whose latent sites have known values, which no longer are sites."""
+class LastLayer:
+    """A model some of whose latent sites have known values, which no longer are sites.
+
+    Attributes:
+        model: the whole model.
+        fixed: the known values by site.
+    """
 
     model: Callable
     fixed: dict[str, Array]
@@ -34,6 +39,7 @@ class _LastLayer:
         return f"last layer of {name_of(self.model)}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the whole model, of which the known sites are not seen."""
         with handlers.block(hide=list(self.fixed)), handlers.substitute(data=self.fixed):
             return self.model(*args, **kwargs)
 
@@ -58,7 +64,7 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
         UnsupportedModel: the outputs are not linear in the last site.
     """
     require_numbers('structure="last_layer"', u)
-    if isinstance(density.model, _LastLayer):
+    if isinstance(density.model, LastLayer):
         return density
     eta, _ = split_likelihood(density, u)
     parts = density.unravel(u)
@@ -79,7 +85,7 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     before = density.sites[: len(density.sites) - kept]
     fixed = {site.name: trace[site.name]["value"] for site in before}
     args, kwargs = density.arguments
-    return ModelDensity(_LastLayer(density.model, fixed), args, kwargs, density.space)
+    return ModelDensity(LastLayer(density.model, fixed), args, kwargs, density.space)
 
 
 def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> bool:

@@ -154,7 +154,7 @@ def _by_rows(
             jacobian = jacobians.reshape(-1, step.size)
             if joint and mean.ndim > 1:
                 some = jacobian.reshape(-1, mean.shape[-1], step.size)
-                squares = jax.vmap(precision.variances)(some).reshape(*mean.shape, -1)
+                squares = jax.vmap(precision.covariance_of)(some).reshape(*mean.shape, -1)
             else:
                 half = precision.half_solve(jacobian.T)
                 squares = jnp.sum(half**2, axis=0).reshape(mean.shape)

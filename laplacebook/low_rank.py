@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.checks import coordinates
 from laplacebook.precision import DiagonalPrecision, Leaf, Precision, aligned
 
 __all__ = ["LowRankPrecision"]
@@ -79,6 +80,7 @@ class LowRankPrecision(Precision):
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """A v."""
+        v = coordinates(v, self.shape)
         return self.diagonal * v + self.vectors @ (self.values * (self.vectors.T @ v))
 
     def log_determinant(self) -> Float[Array, "*B"]:
@@ -110,6 +112,7 @@ class LowRankPrecision(Precision):
 
     def _shrunk(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
         """(I + U diag(c) U')^-1 v, of which the eigenvalues along U are (1 + sigma^2)^-1/2."""
+        v = coordinates(v, self.shape, columns=True)
         root = jnp.sqrt(1 + self.gains)
         along = jnp.tensordot(self.directions.T, v, axes=1)
         told = self.gains / (root * (1 + root))  # 1 - 1 / root, without a difference

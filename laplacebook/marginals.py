@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Key
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IndependentTransform, Transform
+from scipy.special import ndtri
 
 from laplacebook.density import ModelDensity
 from laplacebook.precision import Precision
@@ -34,12 +34,11 @@ def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]
     return jax.vmap(lambda v: density.terms(v).values)(u)
 
 
-@jax.jit
 def marginals(
     density: ModelDensity,
     mode_vector: Float[Array, " D"],
     precision: Precision,
-    probabilities: Float[Array, " P"],
+    probabilities: Float[np.ndarray, " P"],
     key: Key[Array, ""],
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Standard deviations and quantiles under q = N(mode_vector, A^-1), by site.
@@ -48,16 +47,31 @@ def marginals(
         density: the log joint, whose sites they are.
         mode_vector: shape (D,).
         precision: A.
-        probabilities: of the quantiles, between 0 and 1, shape (P,).
+        probabilities: of the quantiles, between 0 and 1, in float64, shape (P,).
         key: for the sites that need draws.
 
     Returns:
         Two dicts of site -> array: standard deviations, of the shape of the site's value, and
         quantiles, of shape (P, *value shape).
     """
+    # Taken to scores before they are rounded: in float32 1 - 1e-9 is 1.
+    scores = ndtri(probabilities).astype(mode_vector.dtype)
+    levels = probabilities.astype(mode_vector.dtype)
+    return _marginals(density, mode_vector, precision, scores, levels, key)
+
+
+@jax.jit
+def _marginals(
+    density: ModelDensity,
+    mode_vector: Array,
+    precision: Precision,
+    scores: Array,
+    levels: Array,
+    key: Array,
+) -> tuple[dict[str, Array], dict[str, Array]]:
     direct = _elementwise(density)
     nodes, roots = map(jnp.asarray, _gauss_hermite(mode_vector.dtype.name))
-    scores, ends = ndtri(probabilities), jnp.array([-1, 1], mode_vector.dtype)
+    ends = jnp.array([-1, 1], mode_vector.dtype)
     at_nodes, at_ends, rising, falling = (
         _at_scores(density, mode_vector, precision, z) for z in (nodes, ends, scores, -scores)
     )
@@ -69,7 +83,7 @@ def marginals(
             quantiles[name] = jnp.where(high >= low, rising[name], falling[name])
         else:
             deviations[name] = jnp.std(drawn[name], axis=0)
-            quantiles[name] = jnp.quantile(drawn[name], probabilities, axis=0)
+            quantiles[name] = jnp.quantile(drawn[name], levels, axis=0)
     return deviations, quantiles
 
 

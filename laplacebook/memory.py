@@ -53,7 +53,7 @@ def available_memory() -> int | None:
         stats = device.memory_stats() or {}
         limit = stats.get("bytes_limit")
         return None if limit is None else limit - stats.get("bytes_in_use", 0)
-    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     meminfo, limit = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
@@ -120,7 +120,7 @@ def require_dense(D: int, dtype: Any) -> None:
             f"A dense matrix of {D:,} coordinates, made of the identity, needs {_gib(needed)} of memory "
             f"in {jnp.zeros(0, dtype).dtype.name}, and {_gib(free)} are available.",
             causes=["covariance, precision.matrix, inverse() or guide of a large approximation"],
-            remedy="use precision.diagonal_of_inverse(), variances(), solve() or sample(), which need no "
+            remedy="use precision.diagonal_of_inverse(), covariance_of(), solve() or sample(), which need no "
             "matrix.",
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from math import prod
 from typing import Any, TypeVar
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Key
 
+from laplacebook.checks import coordinates, symmetric_part
 from laplacebook.memory import require_dense
 
 __all__ = ["BlockPrecision", "DensePrecision", "DiagonalPrecision", "Precision", "aligned", "loud"]
@@ -75,10 +77,10 @@ class Precision(ABC):
         return _one_by_one(lambda a: jax.vmap(a.matvec, 1, 1)(a._identity()), self)
 
     def solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
-        """A^-1 v."""
+        """A^-1 v; here and elsewhere a v of another length than D is a ValueError."""
         return self.whitened(self.half_solve(v))
 
-    def variances(self, jacobian: Float[Array, "C D"]) -> Float[Array, "C C"]:
+    def covariance_of(self, jacobian: Float[Array, "C D"]) -> Float[Array, "C C"]:
         """J A^-1 J': the covariance of C linear functions of the coordinates, such as predictions.
 
         Args:
@@ -101,7 +103,7 @@ class Precision(ABC):
 
     def inverse(self) -> Float[Array, "*B D D"]:
         """A^-1, dense."""
-        return _one_by_one(lambda a: a.variances(a._identity()), self)
+        return _one_by_one(lambda a: a.covariance_of(a._identity()), self)
 
     @property
     def _dtype(self) -> Any:
@@ -142,8 +144,13 @@ class DensePrecision(Precision):
 
     @classmethod
     def of(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
-        """Factorise a symmetric matrix."""
-        return cls(matrix, jnp.linalg.cholesky(matrix))
+        """Factorise a symmetric matrix; under a JAX transformation the symmetric part of any.
+
+        Raises:
+            ValueError: it is not square, or not symmetric beyond rounding.
+        """
+        even = symmetric_part(matrix)
+        return cls(even, jnp.linalg.cholesky(even))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -157,7 +164,7 @@ class DensePrecision(Precision):
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """A v."""
-        return self.entries @ v
+        return self.entries @ coordinates(v, self.shape)
 
     def log_determinant(self) -> Float[Array, "*B"]:
         """``log |A|``."""
@@ -180,7 +187,8 @@ class DensePrecision(Precision):
         return _one_by_one(lambda a: jnp.sum(a.half_solve(a._identity()) ** 2, axis=0), self)
 
     def _substituted(self, v: Float[Array, "D *K"], trans: str) -> Float[Array, "D *K"]:
-        columns = v.reshape(self.size, -1)  # further axes would be taken for a batch
+        v = coordinates(v, self.shape, columns=True)
+        columns = v.reshape(self.size, prod(v.shape[1:]))  # further axes would be taken for a batch
         return solve_triangular(self.cholesky, columns, lower=True, trans=trans).reshape(v.shape)
 
 
@@ -204,7 +212,7 @@ class DiagonalPrecision(Precision):
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """A v."""
-        return self.diagonal * v
+        return self.diagonal * coordinates(v, self.shape)
 
     def log_determinant(self) -> Float[Array, "*B"]:
         """``log |A|``."""
@@ -212,7 +220,7 @@ class DiagonalPrecision(Precision):
 
     def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
         """A^-1/2 z: a step that z measures in posterior standard deviations."""
-        return z / aligned(jnp.sqrt(self._positive()), z)
+        return coordinates(z, self.shape, columns=True) / aligned(jnp.sqrt(self._positive()), z)
 
     def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
         """A^-1/2 v."""
@@ -257,7 +265,7 @@ class BlockPrecision(Precision):
 
     def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
         """A v."""
-        return self._each(lambda block, part: block.matvec(part), v)
+        return self._each(lambda block, part: block.matvec(part), coordinates(v, self.shape))
 
     def log_determinant(self) -> Float[Array, "*B"]:
         """``log |A|``."""
@@ -284,7 +292,7 @@ class BlockPrecision(Precision):
         self, method: Callable[[Precision, Array], Array], v: Float[Array, "D *K"]
     ) -> Float[Array, "D *K"]:
         ends = accumulate(block.size for block in self.blocks)
-        parts = jnp.split(v, list(ends)[:-1])
+        parts = jnp.split(coordinates(v, self.shape, columns=True), list(ends)[:-1])
         return jnp.concatenate([method(*pair) for pair in zip(self.blocks, parts, strict=True)])
 
     def _loud(self) -> Float[Array, "*B"]:

@@ -8,12 +8,12 @@ from os import PathLike
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
+from laplacebook.checks import coordinates, require_number, require_sample_shape
 from laplacebook.density import ModelDensity
 from laplacebook.guide import laplace_guide
 from laplacebook.inference_data import inference_data
@@ -57,11 +57,10 @@ class LaplaceApproximation:
     its prices, :eq:`model-comparison-log-occam` of :doc:`/book/model-comparison`.
 
     Attributes:
-        mode: the mode by site, on the scale on which the user wrote the model; of a last layer, its
-            sites alone.
+        mode: u_MAP by site, taken to the scale on which the user wrote the model.
         mode_vector: u_MAP, shape (D,).
-        precision: A, the Hessian of the negative log joint at u_MAP, or the curvature that
-            ``settings`` name: of the last layer that of its coordinates alone.
+        precision: A, at u_MAP: the Hessian of the negative log joint, or what ``settings`` name
+            in its place (another curvature, or a part of one).
         log_likelihood: log p(data | mode).
         log_prior: log p(mode), with the log Jacobian in the unconstrained space.
         certificate: how far the point is from the mode, and whether that is near enough.
@@ -110,17 +109,18 @@ class LaplaceApproximation:
         return self.density.space
 
     def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
-        """log q(u), for u of shape (D,)."""
+        """log q(u), for u of shape (D,); any other is a ValueError."""
         self._not_a_batch()
-        offset = u - self.mode_vector
+        offset = coordinates(u, self.mode_vector.shape) - self.mode_vector
         quadratic = offset @ self.precision.matvec(offset)
-        return (self.precision.log_determinant() - u.size * log(2 * pi) - quadratic) / 2
+        return (self.precision.log_determinant() - offset.size * log(2 * pi) - quadratic) / 2
 
     def sample_vector(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*S D"]:
         """Draws of u from q, shape ``sample_shape + (D,)``."""
         self._not_a_batch()
+        require_sample_shape(sample_shape)
         return self.mode_vector + self.precision.sample(key, sample_shape)
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
@@ -217,7 +217,9 @@ class LaplaceApproximation:
 
         Raises:
             ImportError: ArviZ is not installed.
+            ValueError: ``num_samples`` is not a number of 1 or more.
         """
+        require_number("num_samples", num_samples)
         draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
         observed = observed_sites(self.density, self.mode_vector)
         return inference_data(draws, {name: site["value"] for name, site in observed.items()})
@@ -230,7 +232,7 @@ class LaplaceApproximation:
                 and its data are not in it.
 
         Raises:
-            LaplaceError: the fit failed, so there is nothing to save.
+            LaplaceError: the fit failed, so there is nothing to save; or it is of a plain density.
         """
         from laplacebook.storage import save  # which needs this class to load
 
@@ -282,7 +284,7 @@ class LaplaceApproximation:
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         self._not_a_batch()
-        levels = jnp.asarray(levels, self.mode_vector.dtype)
+        levels = np.asarray(levels, float)
         key = jax.random.key(0) if key is None else key
         return marginals(self.density, self.mode_vector, self.precision, levels, key)
 

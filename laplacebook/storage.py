@@ -19,9 +19,11 @@ from jaxtyping import Array
 
 import laplacebook
 from laplacebook.density import ModelDensity, Terms
-from laplacebook.errors import LaplaceError
+from laplacebook.errors import LaplaceError, UnsupportedModel
+from laplacebook.last_layer import LastLayer
 from laplacebook.likelihood import LikelihoodDensity
 from laplacebook.mode import Certificate
+from laplacebook.plain import is_plain
 from laplacebook.precision import Precision
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
@@ -33,6 +35,8 @@ __all__ = ["load", "save"]
 
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays
+_OTHER = "other/"  # before the number of another mode, and the names of its arrays
+_FIXED = "fixed/"  # before the name of each site that the last layer takes as known
 _BENT = 0.01  # relative change of the curvature along one direction
 _MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
 
@@ -49,17 +53,26 @@ class _Stored(NamedTuple):
     log_prior: Array
     certificate: Certificate
     settings: Settings
+    fixed: dict[str, Array]
 
 
 def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
-    """Write the numbers of an approximation to a file; see :meth:`LaplaceApproximation.save`."""
+    """Write the numbers of an approximation to a file; see :meth:`LaplaceApproximation.save`.
+
+    Raises:
+        LaplaceError: the fit failed.
+        UnsupportedModel: it is the approximation of a plain density.
+    """
+    if is_plain(approx.density):
+        raise UnsupportedModel(
+            "This is the approximation of a plain density: no model could be brought to load it.",
+            remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
+        )
     if not approx.certificate.converged:
         raise LaplaceError(
             "This fit failed, and every number of it is NaN: there is nothing to save.",
             remedy="fit with throw=True, which says why it failed.",
         )
-    numbers = to_arrays(approx.precision)
-    certificate = {f.name: getattr(approx.certificate, f.name) for f in fields(approx.certificate)}
     header = {
         "format_version": _FORMAT,
         "laplacebook_version": laplacebook.__version__,
@@ -67,22 +80,33 @@ def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
         "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
         "space": approx.space,
         "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
-        "certificate": list(certificate),
+        "certificate": [field.name for field in fields(approx.certificate)],
         "settings": asdict(approx.settings),
+        "other_modes": len(approx.other_modes),
     }
+    arrays = {"header": np.array(json.dumps(header)), **_arrays(approx)}
+    for i, other in enumerate(approx.other_modes):
+        arrays |= {f"{_OTHER}{i}/{name}": value for name, value in _arrays(other).items()}
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
+    Path(path).write_bytes(archive.getvalue())
+
+
+def _arrays(approx: LaplaceApproximation) -> dict[str, Any]:
+    """The numbers of one mode, by name."""
     arrays = {
-        "header": np.array(json.dumps(header)),
         "mode_vector": approx.mode_vector,
         "along": _at(approx.density, approx.mode_vector, approx.precision)[2],
         "log_likelihood": approx.log_likelihood,
         "log_prior": approx.log_prior,
     }
-    arrays |= {_PRECISION + name: value for name, value in numbers.items()}
+    arrays |= {_PRECISION + name: value for name, value in to_arrays(approx.precision).items()}
     arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
-    arrays |= {f"certificate/{name}": value for name, value in certificate.items()}
-    archive = io.BytesIO()
-    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
-    Path(path).write_bytes(archive.getvalue())
+    for field in fields(approx.certificate):
+        arrays[f"certificate/{field.name}"] = getattr(approx.certificate, field.name)
+    model = approx.density.model
+    fixed = model.fixed if isinstance(model, LastLayer) else {}
+    return arrays | {_FIXED + name: value for name, value in fixed.items()}
 
 
 def load(
@@ -99,7 +123,8 @@ def load(
         kwargs: its keyword arguments, the same as in the fit.
 
     Returns:
-        The approximation, equal to the one that was saved.
+        The approximation with its other modes, equal to the one that was saved. That of a last
+        layer takes the layers before it from the file, and the whole model from you.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -109,7 +134,14 @@ def load(
             a hundredth of a posterior standard deviation or more away.
         UnsupportedModel: the model has no density on R^D.
     """
-    stored = _read(Path(path))
+    first, *others = [_bound(s, model, args, kwargs) for s in _read(Path(path))]
+    return replace(first, other_modes=tuple(others))
+
+
+def _bound(stored: _Stored, model: Callable, args: tuple, kwargs: dict) -> LaplaceApproximation:
+    """What was stored of one mode, with the model that it is of."""
+    if stored.fixed and not isinstance(model, LastLayer):
+        model = LastLayer(model, stored.fixed)
     density = stored.kind(model, args, kwargs, stored.space)
     _check_sites(stored, density)
     _check_log_joint(stored, density)
@@ -125,27 +157,28 @@ def load(
     )
 
 
-def _read(path: Path) -> _Stored:
+def _read(path: Path) -> list[_Stored]:
+    """The mode and the other modes in a file."""
     content = path.read_bytes()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(str(arrays.pop("header")))
-        version = header["format_version"]
-        stored = _parse(header, arrays) if version == _FORMAT else None
-    except Exception as error:  # damage shows itself in many ways
-        raise LaplaceError(
-            f"{path} is not a whole file of a saved approximation: {error}",
-            causes=["it was cut short or damaged on its way", "another program wrote it"],
-            remedy="save the approximation again, or check the path.",
-        ) from error
-    if stored is None:
+        version, others = header["format_version"], header.get("other_modes", 0)
+    except Exception as error:  # NumPy's and Python's readers tell damage in many ways
+        raise _damaged(path, error) from error
+    if version != _FORMAT:
         raise LaplaceError(
             f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
             causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
             remedy="install that version of laplacebook, or fit again.",
         )
-    if stored.mode_vector.dtype != arrays["mode_vector"].dtype:
+    try:
+        groups = [arrays, *(_within(arrays, f"{_OTHER}{i}/") for i in range(others))]
+        stored = [_parse(header, group) for group in groups]
+    except (LookupError, TypeError, ValueError) as error:
+        raise _damaged(path, error, header.get("laplacebook_version")) from error
+    if stored[0].mode_vector.dtype != arrays["mode_vector"].dtype:
         raise LaplaceError(
             f"{path} holds numbers in {arrays['mode_vector'].dtype}, which JAX is set not to use.",
             remedy="call numpyro.enable_x64() at the top of the program.",
@@ -153,10 +186,25 @@ def _read(path: Path) -> _Stored:
     return stored
 
 
+def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:
+    causes = ["it was cut short or damaged on its way", "another program wrote it"]
+    if version not in (None, laplacebook.__version__):
+        causes.append(f"laplacebook {version} wrote it, and this is {laplacebook.__version__}")
+    return LaplaceError(
+        f"{path} is not a whole file of a saved approximation: {error}",
+        causes=causes,
+        remedy="save the approximation again, or check the path.",
+    )
+
+
+def _within(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
+
+
 def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
     sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
     numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
-    parts = {n[len(_PRECISION) :]: x for n, x in numbers.items() if n.startswith(_PRECISION)}
     size = sum(site.size for site in sites)
     stored = _Stored(
         kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
@@ -164,12 +212,13 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
         sites=sites,
         mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
         mode_vector=numbers["mode_vector"],
-        precision=from_arrays(parts),
+        precision=from_arrays(_within(numbers, _PRECISION)),
         along=numbers["along"],
         log_likelihood=numbers["log_likelihood"],
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
         settings=Settings(**header["settings"]),
+        fixed=_within(numbers, _FIXED),
     )
     shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
     shapes += map(jnp.shape, stored.mode.values())

@@ -52,7 +52,7 @@ def test_half_the_bic_is_the_log_evidence_up_to_a_constant():
     assert abs(gaps[2] - gaps[1]) < 0.05 < abs(gaps[0])
 
 
-@pytest.mark.parametrize("number", [0, 0.5, -3, np.nan, np.inf])
+@pytest.mark.parametrize("number", [0, 0.5, -3, np.nan, np.inf, True, np.ones(2)])
 def test_bic_checks_the_number_of_observations(number):
     with pytest.raises(ValueError, match="1 or more"):
         lb.bic(lb.laplace(coin, COIN), number)

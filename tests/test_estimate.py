@@ -16,6 +16,8 @@ from laplacebook.estimate import Estimate, effective_sample_size, log_mean
         (-1234.56, 23.0, "-1235 ± 20"),
         (-1.5, 0.95, "-1.5 ± 0.9"),
         (2.0, 0.0, "2.000000 ± 0"),
+        (1e-9, 0.0, "1e-09 ± 0"),
+        (1.0, jnp.array(-5.0), "1 ± -5"),
         (-4.7012, jnp.inf, "-4.701 ± inf"),
         (-jnp.inf, jnp.inf, "-inf ± inf"),
         (jnp.nan, jnp.nan, "nan ± nan"),
@@ -24,6 +26,12 @@ from laplacebook.estimate import Estimate, effective_sample_size, log_mean
 )
 def test_an_estimate_prints_the_digits_that_its_error_leaves(value, error, text):
     assert repr(Estimate(value, error)) == text
+
+
+def test_a_negative_error_is_refused():
+    for error in (-5.0, np.float32(-1), np.array([1.0, -1.0])):
+        with pytest.raises(ValueError, match="0 or more"):
+            Estimate(1.0, error)
 
 
 def test_errors_add_in_squares():

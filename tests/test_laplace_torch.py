@@ -95,7 +95,7 @@ def test_as_laplace_torch(likelihood, structure):
     )
 
     precision = precision_at(density, u, Settings("gauss_newton", structure, batch_size=5))
-    covariance = jax.vmap(precision.variances)(jacobians)
+    covariance = jax.vmap(precision.covariance_of)(jacobians)
     terms = density.terms(u)
     evidence = terms.log_likelihood + terms.log_prior + u.size / 2 * log(2 * pi)
     evidence -= precision.log_determinant() / 2

@@ -1,10 +1,13 @@
 """A structured precision is never made a matrix, but where one is asked for."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import laplacebook as lb
+from laplacebook.memory import available_memory
 
 KEY = jax.random.key(0)
 
@@ -26,7 +29,7 @@ METHODS = {
     "whitened": lambda a, v: a.whitened(v),
     "half_solve": lambda a, v: a.half_solve(v),
     "diagonal_of_inverse": lambda a, v: a.diagonal_of_inverse(),
-    "variances": lambda a, v: a.variances(jnp.stack([v, v])),
+    "covariance_of": lambda a, v: a.covariance_of(jnp.stack([v, v])),
 }
 
 
@@ -61,3 +64,11 @@ def test_a_matrix_is_formed_where_it_fits(monkeypatch, method):
     monkeypatch.setattr("laplacebook.memory.available_memory", lambda: 8 * LARGE**2)
     with pytest.raises(lb.LaplaceError, match=r"(?s)100,000 coordinates.*149 GiB.*74\.51 GiB"):
         method(lb.DiagonalPrecision(jnp.ones(LARGE)))
+
+
+def test_memory_is_known_without_a_count_of_free_pages(monkeypatch):
+    """As on macOS."""
+    names = {name: i for name, i in os.sysconf_names.items() if name != "SC_AVPHYS_PAGES"}
+    monkeypatch.setattr(os, "sysconf_names", names)
+    if jax.default_backend() == "cpu":
+        assert available_memory() > 0

@@ -73,6 +73,8 @@ def test_float32_reaches_what_float32_can():
         found = approx.standard_deviation["x"]
         assert found.dtype == approx.quantiles(LEVELS)["x"].dtype == np.float32
         assert found == pytest.approx(stats.lognorm(2).std(), rel=1e-4)
+        far = np.array([1e-50, 0.5, 1 - 1e-9])  # which are 0 and 1 in float32
+        np.testing.assert_allclose(approx.quantiles(far)["x"], stats.lognorm(2).ppf(far), rtol=1e-4)
 
 
 def test_in_the_constrained_space_q_itself_is_gaussian():

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -47,11 +48,30 @@ def test_round_trip(tmp_path, model, args, options):
         np.testing.assert_allclose(again[name], draws[name], rtol=1e-12)
 
 
-def test_a_plain_density(tmp_path):
-    approx, path = lb.laplace_of_density(lambda z: -((z - 1) ** 2), 0.0), tmp_path / "plain"
+def test_a_plain_density_is_not_saved(tmp_path):
+    approx = lb.laplace_of_density(lambda z: -((z - 1) ** 2), 0.0)
+    with pytest.raises(lb.UnsupportedModel, match=r"numpyro\.factor"):
+        approx.save(tmp_path / "plain")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_modes_are_in_the_file(tmp_path):
+    def square(y):
+        x = numpyro.sample("x", dist.Normal(0, 3))
+        numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+
+    first, other = (lb.laplace(square, 4.0, start={"x": x}) for x in (2.0, -2.0))
+    approx, path = replace(first, other_modes=(other,)), tmp_path / "square.npz"
     approx.save(path)
-    (function,), _ = approx.density.arguments
-    assert lb.load(path, approx.density.model, function).mode["z"] == approx.mode["z"]
+    loaded = lb.load(path, square, 4.0)
+    assert jax.tree.structure(loaded) == jax.tree.structure(approx)
+    for mine, its in zip(jax.tree.leaves(loaded), jax.tree.leaves(approx), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-12)
+    assert loaded.other_modes[0].mode["x"] < 0 < loaded.mode["x"]
+    rewritten(path, "other/0/along", lambda x: 1.02 * x)
+    refused(path, square, 4.0, match="curvature differs")
+    rewritten(path, "header", with_header(other_modes=2))
+    refused(path, square, 4.0, match="not a whole file")
 
 
 def test_nothing_in_the_file_is_pickled(saved):
@@ -140,6 +160,18 @@ def with_header(**changes):
 def test_a_newer_format(saved):
     rewritten(saved, "header", with_header(format_version=2, laplacebook_version="9.0"))
     refused(saved, coin, COIN, match="laplacebook 9.0 wrote it")
+    newer = {"settings": {"option": 1}, "laplacebook_version": "9.0"}
+    rewritten(saved, "header", with_header(format_version=1, **newer))
+    refused(saved, coin, COIN, match="laplacebook 9.0 wrote it, and this is")
+
+
+def test_an_error_of_the_program_is_not_taken_for_damage(saved, monkeypatch):
+    def broken(arrays):
+        raise AttributeError("of the program")
+
+    monkeypatch.setattr("laplacebook.storage.from_arrays", broken)
+    with pytest.raises(AttributeError, match="of the program"):
+        lb.load(saved, coin, COIN)
 
 
 CONTRADICTIONS = {

@@ -82,7 +82,7 @@ def test_full_rank_is_dense_and_low_rank_is_less(dense):
         lb.compare({"all of it": dense, "two directions": less})
 
 
-def test_the_last_layer_is_linear_regression_on_its_features(dense):
+def test_the_last_layer_is_linear_regression_on_its_features(dense, tmp_path):
     approx = fit("last_layer")
     features = np.hstack([np.tanh(X @ dense.mode["w1"] + dense.mode["b1"]), np.ones((12, 1))])
     A = np.eye(3) + 100 * features.T @ features
@@ -95,6 +95,12 @@ def test_the_last_layer_is_linear_regression_on_its_features(dense):
     covariance = np.eye(12) / 100 + features @ features.T
     exact = dist.MultivariateNormal(jnp.zeros(12), covariance).log_prob(T)
     assert approx.log_evidence == pytest.approx(float(exact), abs=1e-6)
+    with pytest.raises(lb.UnsupportedModel, match="last layer"):
+        lb.bic(approx, 12)  # whose D would be 3 of 7
+    approx.save(tmp_path / "last.npz")
+    again = lb.load(tmp_path / "last.npz", bayesian_mlp, X, T, **NETWORK)
+    np.testing.assert_allclose(again.precision.matrix, approx.precision.matrix, rtol=1e-12)
+    assert again.log_evidence == approx.log_evidence and repr(again) == repr(approx)
 
 
 def test_the_last_layer_of_each_mode_is_taken():
@@ -247,3 +253,15 @@ def test_too_large_for_memory_says_what_fits():
     sites = ModelDensity(network, (X, T)).sites
     diagonal = precision_bytes(sites, Settings("gauss_newton", "diagonal"), float)
     assert diagonal == 4 * 8 * 1_004_001
+
+
+@pytest.mark.parametrize("structure", ["block", "kronecker"])
+def test_a_site_of_no_numbers(structure):
+    def model(x, t):
+        numpyro.sample("none", dist.Normal(0, 1).expand([0]).to_event(1))
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("t", dist.Normal(x[:, 0] * w, 1.0), obs=t)
+
+    density = ModelDensity(model, (X, T))
+    precision = precision_at(density, jnp.zeros(1), Settings("gauss_newton", structure))
+    np.testing.assert_allclose(precision.solve(jnp.ones(1)), 1 / (1 + np.sum(X**2)), rtol=1e-9)
