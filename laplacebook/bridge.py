@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
 from laplacebook.evidence import defined, importance_weights
-from laplacebook.requirements import require_fit
+from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["bridge_sampling"]
@@ -61,6 +61,7 @@ def bridge_sampling(
         ValueError: a latent site is missing, draws have another shape, differ in number or are
             fewer than two, or one lies outside the support or has density zero; ``num_samples``
             is not a positive integer.
+        UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
         NotConverged: the iteration does not settle.
@@ -76,6 +77,7 @@ def bridge_sampling(
     -4.697 ± 0.004
     """
     require_fit(approx)
+    require_proper(approx.density)
     points, chains = _coordinates(approx.density, samples)
     number = len(points) if num_samples is None else num_samples
     proposed = importance_weights(approx, key, number, progress_bar=progress_bar)

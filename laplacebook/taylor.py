@@ -92,7 +92,7 @@ def taylor_coefficients(
         combinations = list(itertools.combinations_with_replacement(range(x0.size), order))
         indices = np.array(combinations, int).reshape(len(combinations), order)
         exponents.append((indices[:, :, None] == np.arange(x0.size)).sum(axis=1))
-        repeats = np.vectorize(math.factorial)(exponents[-1]).prod(axis=1)
+        repeats = np.vectorize(math.factorial, otypes=[float])(exponents[-1]).prod(axis=1)
         derivatives = jnp.ravel(jnp.asarray(f(x0))[tuple(indices.T)])
         defect = check - check  # 0, or NaN where the check fails
         coefficients.append(derivatives / repeats.astype(derivatives.dtype) + defect)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 from tqdm import tqdm
 
 from laplacebook.batches import PATIENCE
-from laplacebook.blame import not_finite
+from laplacebook.blame import because, not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
@@ -78,7 +78,7 @@ def train(
     rows, batch_size = _rows(density, batch_size)
     initial, order = jax.random.split(key)
     u = _initial(density, initial) if start is None else density.start(start)
-    if not jnp.isfinite(_at(density, u)[0]):
+    if not jnp.isfinite(_loss(density, u)):
         raise not_finite(density, u)
     if batch_size < rows.number:
         require_sum(density, u)
@@ -92,7 +92,7 @@ def train(
             if not jnp.all(jnp.isfinite(state[0])):
                 raise _diverged(density, last, learning_rate)
             bar.update(last - first)
-    if not jnp.isfinite(_at(density, state[0])[0]):
+    if not jnp.isfinite(_loss(density, state[0])):
         raise _diverged(density, steps, learning_rate)
     return _values(density, state[0])
 
@@ -134,9 +134,8 @@ def _initial(density: ModelDensity, key: Array) -> Array:
 
 
 @jax.jit
-def _at(density: ModelDensity, u: Array) -> tuple[Array, Array]:
-    terms = density.terms(u)
-    return terms.log_likelihood + terms.log_prior, terms.log_likelihood
+def _loss(density: ModelDensity, u: Array) -> Array:
+    return density.loss(u)[0]
 
 
 @jax.jit
@@ -174,10 +173,9 @@ def _advance(
 
 
 def _diverged(density: ModelDensity, step: int, learning_rate: float) -> NonFinite:
-    arguments = density.not_finite()
-    because = f"; {' and '.join(arguments[:3])}" if arguments else ""
+    because_of = because(density.not_finite())
     return NonFinite(
-        f"The descent ran into NaN or infinity by step {step}{because}.",
+        f"The descent ran into NaN or infinity by step {step}{because_of}.",
         causes=[
             f"a learning rate of {learning_rate:.4g}, too large for this model",
             "a derivative that is not finite: sqrt, abs, log or a norm at zero",

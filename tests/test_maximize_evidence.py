@@ -255,6 +255,13 @@ def test_too_few_steps_and_what_the_model_does_not_use(rate):
     assert isinstance(broken, lb.NonFinite)
 
 
+@pytest.mark.parametrize("given", [(3, {"power": 1.0}), ("rate", ["power"])])
+def test_arguments_of_another_type(rate, given):
+    approx, values = given
+    with pytest.raises(TypeError, match="takes what laplace|dict of name"):
+        lb.maximize_evidence(rate if approx == "rate" else approx, values)
+
+
 def test_it_is_not_compiled(rate):
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda y: lb.maximize_evidence(lb.laplace(counts, y), {"power": 1.0}))(COUNTS)
