@@ -271,18 +271,6 @@ def test_what_has_no_prior_to_draw_from_is_refused():
         lb.prior_sampling(NARROW, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("fit", [lb.laplace, lb.maximum_likelihood])
-def test_without_a_prior_there_is_no_evidence_to_estimate(fit):
-    approx, key = fit(flat if fit is lb.laplace else mean, np.ones(3)), jax.random.key(0)
-    for estimate in (
-        lambda: lb.importance_sampling(approx, key),
-        lambda: lb.gauss_hermite(approx),
-        lambda: lb.bridge_sampling(approx, approx.sample(key, (9,)), key),
-    ):
-        with pytest.raises(lb.UnsupportedModel, match="defined only up to"):
-            estimate()
-
-
 def test_a_likelihood_that_is_undefined_at_a_draw_is_refused():
     with pytest.raises(lb.NonFinite, match="scale_below_zero is NaN or infinite at .* of 1,000"):
         lb.prior_sampling(scale_below_zero, 1.0, key=jax.random.key(0), num_samples=1000)
