@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import OptimizeResult, minimize
-from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE
+from laplacebook.progress import progress
 
 __all__ = ["FAR", "Objective", "Peak", "ascend"]
 
@@ -98,8 +97,7 @@ def ascend(
 
     tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
     history = [at(np.asarray(start))[0]]
-    hidden = None if progress_bar is None else not progress_bar
-    with tqdm(total=steps, delay=PATIENCE, disable=hidden, leave=False) as bar:
+    with progress(steps, progress_bar) as bar:
 
         def told(intermediate_result: OptimizeResult) -> None:
             history.append(-float(intermediate_result.fun))

@@ -8,13 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
-from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE
 from laplacebook.blame import because, not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
+from laplacebook.progress import progress
 from laplacebook.row_sums import require_sum
 from laplacebook.rows import Rows, require_batch_size, rows_of
 
@@ -84,8 +83,7 @@ def train(
         require_sum(density, u)
     state = (u, _adam().init(u), jnp.zeros(rows.number, int))
     ends = [steps * (i + 1) // _CHUNKS for i in range(_CHUNKS)]
-    hidden = None if progress_bar is None else not progress_bar
-    with tqdm(total=steps, delay=PATIENCE, disable=hidden, leave=False) as bar:
+    with progress(steps, progress_bar) as bar:
         for first, last in zip([0, *ends], ends, strict=False):
             span = (first, last, steps)
             state = _advance(rows, batch_size, state, order, span, learning_rate)

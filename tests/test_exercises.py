@@ -127,7 +127,7 @@ def test_half_a_unit_is_right_and_more_than_one_is_wrong(decimals, monkeypatch):
         ([0.3, None], "not this list."),
         ({"mean": 0.3}, "not this dict."),
         (lb.exercises, "not this module."),
-        (10**400, "too large for a floating-point number."),
+        pytest.param(10**400, "too large for a floating-point number.", id="large"),
     ],
 )
 def test_what_is_no_number_is_refused(answer, advice):
