@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import OptimizeResult, minimize
-from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE
+from laplacebook.progress import progress
 
 __all__ = ["FAR", "Objective", "Peak", "ascend"]
 
@@ -96,10 +95,9 @@ def ascend(
             return hessian, np.full_like(slope, np.inf)
         return hessian, -np.linalg.solve(hessian, slope)
 
-    tolerance, enough = (1e-6, 1e-6) if start.dtype == jnp.float64 else (0.01, 0.01)
+    tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
     history = [at(np.asarray(start))[0]]
-    hidden = None if progress_bar is None else not progress_bar
-    with tqdm(total=steps, delay=PATIENCE, disable=hidden, leave=False) as bar:
+    with progress(steps, progress_bar) as bar:
 
         def told(intermediate_result: OptimizeResult) -> None:
             history.append(-float(intermediate_result.fun))
@@ -118,7 +116,7 @@ def ascend(
     hessian, step = newton(x, slope)
     for _ in range(POLISH):
         distance = np.max(np.abs(step))
-        if not enough < distance < AWAY:
+        if not tolerance < distance < AWAY:
             break
         trial = at(x + step)
         if not np.max(np.abs(trial[1])) < np.max(np.abs(slope)):
@@ -134,7 +132,7 @@ def ascend(
         np.array(history),
         bool(np.max(np.abs(slope)) <= tolerance),
         distance,
-        distance <= enough,
+        distance <= tolerance,
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
-from tqdm import tqdm
+
+from laplacebook.progress import progress
 
 __all__ = ["at_many"]
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
 _CALLS = 32  # of the compiled program, about: between them the progress bar moves
-PATIENCE = 2  # seconds before there is a progress bar
 
 
 def at_many(
@@ -52,8 +52,7 @@ def at_many(
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((operands, points))):
         return evaluate(points[index.reshape(-1, size)])[:number]
     values = []
-    hidden = None if progress_bar is None else not progress_bar
-    with tqdm(total=number, delay=PATIENCE, disable=hidden, leave=False) as bar:
+    with progress(number, progress_bar) as bar:
         for part in index.reshape(calls, together, size):
             values.append(jax.block_until_ready(evaluate(points[part])))
             bar.update(min(part.size, number - bar.n))

@@ -64,7 +64,7 @@ def _missing_data(site: dict, arguments: list[str]) -> NonFinite:
     places = int(np.sum(~np.isfinite(site["value"])))
     return NonFinite(
         f"The data of site '{site['name']}' are NaN or infinite in {places} place(s)"
-        f"{_because(arguments)}.",
+        f"{because(arguments)}.",
         causes=["missing values coded as NaN", "a division by zero before the data came here"],
         remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
     )
@@ -81,7 +81,7 @@ def _invalid_parameter(
     return NonFinite(
         f"The parameters of site '{site['name']}' are not valid where the search stood, {at}: {name} = "
         f"{', '.join(f'{float(x):.4g}' for x in bad[:3])}{', ...' if bad.size > 3 else ''} is not "
-        f"a {name} of {type(owner).__name__}{_because(arguments)}.",
+        f"a {name} of {type(owner).__name__}{because(arguments)}.",
         causes=[
             f"the {part} is not defined there: a latent site enters {name} without a link (exp, "
             "sigmoid, softmax)",
@@ -104,7 +104,7 @@ def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -
     part = "likelihood" if site["is_observed"] else "prior or the transform of its support"
     return NonFinite(
         f"The log density of site '{site['name']}' is {log_density} at the point where the search "
-        f"stood, {at}{_because(arguments)}.",
+        f"stood, {at}{because(arguments)}.",
         causes=[
             f"the {part} is not defined there (a negative scale, a probability above one)",
             "data outside the support of the likelihood",
@@ -114,7 +114,7 @@ def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -
     )
 
 
-def _because(arguments: list[str]) -> str:
+def because(arguments: list[str]) -> str:
     return f"; {' and '.join(arguments[:3])}" if arguments else ""
 
 

@@ -15,7 +15,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
 from laplacebook.evidence import defined, importance_weights
-from laplacebook.requirements import require_fit, require_numbers
+from laplacebook.requirements import require_fit, require_numbers, require_proper
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["bridge_sampling"]
@@ -62,6 +62,7 @@ def bridge_sampling(
             fewer than two, or one lies outside the support or has density zero; ``num_samples``
             is not a positive integer; ``approx`` is a batch, or a number is not known yet (``jit``,
             ``vmap``, ``grad``).
+        UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
         NotConverged: the iteration does not settle.
@@ -78,6 +79,7 @@ def bridge_sampling(
     """
     require_fit(approx, mappable=False)
     require_numbers("bridge_sampling", (approx, dict(samples), key))
+    require_proper(approx.density)
     points, chains = _coordinates(approx.density, samples)
     number = len(points) if num_samples is None else num_samples
     proposed = importance_weights(approx, key, number, progress_bar=progress_bar)

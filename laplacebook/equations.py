@@ -53,10 +53,10 @@ def equations_of(program: ClosedJaxpr) -> tuple[list[Equation], Atom]:
     return _needed(equations, output), output
 
 
-def evaluate(equation: Equation, operands: Sequence[Any]) -> list[Any]:
-    """What an equation computes from the values of its operands."""
-    primitive = equation.source.primitive
-    bound = primitive.get_bind_params(equation.source.params)
+def evaluate(source: Any, operands: Sequence[Any]) -> list[Any]:
+    """What an equation of JAX computes from the values of its operands."""
+    primitive = source.primitive
+    bound = primitive.get_bind_params(source.params)
     # Older versions of JAX return the functions that a primitive calls apart from its parameters.
     functions, parameters = bound if isinstance(bound, tuple) else ((), bound)
     results = primitive.bind(*functions, *operands, **parameters)

@@ -17,7 +17,7 @@ from laplacebook.estimate import Estimate, log_mean
 from laplacebook.pareto import pareto_k, usable_below
 from laplacebook.precision import Precision
 from laplacebook.program import name_of
-from laplacebook.requirements import require_fit
+from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
 
 __all__ = [
@@ -83,12 +83,7 @@ def prior_sampling(
         density = target.density
     else:
         density = ModelDensity(target, args, kwargs)
-    if density.improper:
-        raise UnsupportedModel(
-            f"The prior of {', '.join(map(repr, density.improper))} is {density.without_prior}: there "
-            "is nothing to draw from, and the evidence is defined only up to a constant.",
-            remedy="give these sites a proper prior, and fit with laplace.",
-        )
+    require_proper(density)
     keys = jax.random.split(key, num_samples)
     try:
         moves = _moves(density, key)
@@ -175,6 +170,7 @@ def importance_sampling(
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
             ``degrees_of_freedom`` is none; ``approx`` is a batch.
+        UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
 
@@ -194,6 +190,8 @@ def importance_sampling(
             f"degrees_of_freedom must be a number between 1 and {_NORMAL}, not "
             f"{degrees_of_freedom!r}; with more of them a Student-t distribution is the Gaussian"
         )
+    require_fit(approx)
+    require_proper(approx.density)
     heavy = degrees_of_freedom if proposal == "student_t" else None
     weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
     return _mean_of_checked(weights)

@@ -108,10 +108,16 @@ def names(chapter: str = "") -> tuple[str, ...]:
     Returns:
         Their names, sorted.
 
+    Raises:
+        ValueError: no chapter of this name has such exercises.
+
     >>> names("taylor")
     ('taylor-1', 'taylor-2', 'taylor-3', 'taylor-4')
     """
-    return tuple(sorted(name for name in _table() if not chapter or _chapter(name) == chapter))
+    found = tuple(sorted(name for name in _table() if not chapter or _chapter(name) == chapter))
+    if chapter and not found:
+        raise ValueError(f"There is no answer to check in a chapter {chapter!r}. {_near(chapter)}.")
+    return found
 
 
 def digests(name: str, values: _Values, decimals: int) -> list[str]:
@@ -180,6 +186,8 @@ def _numbers(name: str, answer: Any) -> _Values:
             return array.astype(np.float64)  # fractions
     except jax.errors.TracerArrayConversionError:
         advice = " jax.jit, grad or vmap is tracing it: call check outside of them."
+    except OverflowError:
+        advice = " It is too large for a floating-point number."
     except (TypeError, ValueError):
         advice = " Are its rows of one length?"
     else:
@@ -204,10 +212,16 @@ def _exercise(name: Any) -> dict[str, Any]:
         raise TypeError(f"check takes the name of an exercise first, then the answer; got {name!r}")
     if name in _table():
         return _table()[name]
+    raise ValueError(
+        f"There is no answer to check of an exercise {name!r}. {_near(_chapter(name))}."
+    )
+
+
+def _near(chapter: str) -> str:
+    """The exercises of the chapter whose name is nearest, or all chapters."""
     chapters = sorted({_chapter(known) for known in _table()})
-    near = get_close_matches(_chapter(name), chapters, n=1)
-    listed = f"In {near[0]}: {', '.join(names(near[0]))}" if near else f"Chapters: {chapters}"
-    raise ValueError(f"There is no answer to check of an exercise {name!r}. {listed}.")
+    near = get_close_matches(chapter, chapters, n=1)
+    return f"In {near[0]}: {', '.join(names(near[0]))}" if near else f"Chapters: {chapters}"
 
 
 def _chapter(name: str) -> str:

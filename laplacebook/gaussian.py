@@ -22,6 +22,7 @@ from laplacebook.gaussian_checks import (
     Numbers,
     floats,
     mean_and_factor,
+    require_batches,
     require_shape,
     result,
     split_indices,
@@ -112,6 +113,7 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
         raise ValueError(f"All {known.size} coordinates are given: none is left to describe.")
     values = jnp.atleast_1d(floats("values", values))
     require_shape("values", values, (known.size,), "one for each index")
+    require_batches(p=p.batch_shape, values=values.shape[:-1])
     return result("the conditional", factors.conditional(mean, factor, known, others, values))
 
 
@@ -146,10 +148,11 @@ class LinearGaussian:
             The normal distribution of the N inputs; its covariance S_N does not depend on ``y``.
 
         Raises:
-            ValueError: the shape of ``y`` does not fit, or it is not finite.
+            ValueError: the shape of ``y`` or of its batch does not fit, or it is not finite.
         """
         y, joint = jnp.atleast_1d(floats("y", y)), self.joint
         require_shape("y", y, self.marginal.event_shape, "one for each output")
+        require_batches(y=y.shape[:-1], joint=joint.batch_shape)
         p = factors.posterior(joint.loc, joint.scale_tril, y, self._posterior_factor, self._gain)
         return result("the posterior", p)
 
@@ -195,6 +198,8 @@ def linear_gaussian(
     require_shape("A", A, (M, N), f"`noise` has {M} variables and `prior` has {N}")
     if b.ndim:
         require_shape("b", b, (M,), "one for each output")
+    batches = {"prior": prior.batch_shape, "noise": noise.batch_shape}
+    require_batches(**batches, A=A.shape[:-2], b=b.shape[:-1])
     given = vars(noise).get("covariance_matrix")  # never asked for: its product is costly
     joint, of_outputs, posterior_factor, gain = factors.theorem(
         mean, factor, A, b + noise_mean, noise_factor, given
@@ -226,7 +231,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
 
     Raises:
         TypeError: ``p`` or ``q`` is no multivariate normal.
-        ValueError: they differ in D; a matrix is not symmetric.
+        ValueError: they differ in D, or their batches do not broadcast; a matrix is not symmetric.
         NotPositiveDefinite: the matrix of ``p`` or of ``q`` is not positive definite.
 
     Example:
@@ -239,6 +244,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
     """
     (mean, factor), (other_mean, other_factor) = mean_and_factor("p", p), mean_and_factor("q", q)
     require_shape("q", other_mean, mean.shape[-1:], "as many variables as `p` has")
+    require_batches(p=p.batch_shape, q=q.batch_shape)
     return factors.divergence(mean, factor, other_mean, other_factor)
 
 
@@ -269,4 +275,5 @@ def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "
     mean, factor = mean_and_factor("p", p)
     A, D = floats("A", A), mean.shape[-1]
     require_shape("A", A, (D, D), f"`p` has {D} variables")
+    require_batches(p=p.batch_shape, A=A.shape[:-2])
     return factors.quadratic_form(mean, factor, A)

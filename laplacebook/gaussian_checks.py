@@ -11,7 +11,15 @@ from numpyro.distributions import MultivariateNormal
 
 from laplacebook.errors import NotPositiveDefinite
 
-__all__ = ["Numbers", "floats", "mean_and_factor", "require_shape", "result", "split_indices"]
+__all__ = [
+    "Numbers",
+    "floats",
+    "mean_and_factor",
+    "require_batches",
+    "require_shape",
+    "result",
+    "split_indices",
+]
 
 Numbers = ArrayLike | Sequence[Any]
 
@@ -112,6 +120,21 @@ def require_shape(name: str, array: Array, event: tuple[int, ...], why: str) -> 
             f"`{name}` has shape {array.shape}, and must have ({sizes}{',' * (len(event) == 1)}), "
             f"with any axes of a batch before: {why}."
         )
+
+
+def require_batches(**batches: tuple[int, ...]) -> None:
+    """Refuse shapes of batches, by the name of what has them, that do not broadcast.
+
+    Raises:
+        ValueError: so it is.
+    """
+    try:
+        np.broadcast_shapes(*batches.values())
+    except ValueError as error:
+        listed = ", ".join(f"`{name}` has {shape}" for name, shape in batches.items())
+        raise ValueError(
+            f"The shapes of the batches do not broadcast, as those of NumPy do: {listed}."
+        ) from error
 
 
 def split_indices(

@@ -97,7 +97,7 @@ class LayeredProgram:
                 results = [parts[self._reads[i]]]
             else:
                 operands = [read(atom) for atom in equation.inputs]
-                results = evaluate(equation, operands)
+                results = evaluate(equation.source, operands)
             if i in at:
                 product = self._products[at[i]]
                 inputs[at[i]] = _layer_inputs(equation.source, operands, product.operand)

@@ -21,6 +21,7 @@ from laplacebook.hyperparameters import Hyperparameters
 from laplacebook.no_maximum import explain_no_maximum
 from laplacebook.passes import ChunkedDensity
 from laplacebook.program import name_of
+from laplacebook.requirements import require_approximation
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.table import Table
@@ -133,6 +134,7 @@ def maximize_evidence(
     Raises:
         ValueError: the model has no such argument, a value is not positive, or ``approx`` is a batch
             of fits or is within a JAX transformation; or ``refit`` is asked of a low rank.
+        TypeError: ``approx`` is no fit, or ``hyperparameters`` no dict.
         NotConverged: the evidence rises without end, does not depend on a hyperparameter, or ``steps``
             were too few; or ``approx`` is no mode.
         NonFinite: the evidence is not finite at the start.
@@ -147,6 +149,12 @@ def maximize_evidence(
     4.5
     """
     require_number("steps", steps)
+    require_approximation(approx)
+    if not isinstance(hyperparameters, Mapping):
+        raise TypeError(
+            "hyperparameters is a dict of name -> where the maximisation begins, such as "
+            f'{{"prior_precision": 1.0}}, not a {type(hyperparameters).__name__}.'
+        )
     if isinstance(approx.mode_vector, jax.core.Tracer) or approx.mode_vector.ndim != 1:
         raise ValueError(
             "maximize_evidence decides by numbers, and cannot be compiled (jit, vmap, grad) or take a "

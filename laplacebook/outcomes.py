@@ -163,9 +163,14 @@ def _outcome(fn: dist.Distribution) -> Outcome:
         p = jax.nn.softmax(logits)
         return _broadcast("categorical", (*shape, p.shape[-1]), logits, p, p * (1 - p))
     if isinstance(inner, dist.Normal):
-        return _broadcast("normal", shape, inner.loc, inner.loc, inner.scale**2)
+        return _broadcast("normal", shape, inner.loc, inner.loc, _float(inner.scale) ** 2)
     return _broadcast("other", shape, inner.mean, inner.mean, inner.variance)
 
 
 def _broadcast(kind: str, shape: tuple, *parts: ArrayLike) -> Outcome:
-    return Outcome(kind, *(jnp.broadcast_to(jnp.asarray(part), shape) for part in parts))
+    return Outcome(kind, *(jnp.broadcast_to(_float(part), shape) for part in parts))
+
+
+def _float(part: ArrayLike) -> Array:
+    """A whole number is a parameter too, such as the scale of ``Normal(mean, 1)``."""
+    return jnp.asarray(part, jnp.result_type(part, float))

@@ -9,15 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
-from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE
 from laplacebook.checks import require_number
 from laplacebook.chunk_checks import changed, require_sum
 from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
+from laplacebook.progress import progress
 from laplacebook.requirements import require_numbers
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
@@ -132,7 +131,7 @@ class Passes:
                 "laplacebook.Chunks, or an object whose __iter__ opens the data again."
             )
         self._model, self._chunks, self._kwargs, self._space = model, chunks, dict(kwargs), space
-        self._hidden = None if progress_bar is None else not progress_bar
+        self._progress_bar = progress_bar
         self._known: set[tuple] = set()
         self.number = 0  # of passes begun
         self._size: int | None = None  # numbers in all chunks, after a pass
@@ -181,9 +180,9 @@ class Passes:
         self.number += 1
         size = 0
         total = len(self._chunks) if isinstance(self._chunks, Sized) else None
-        named = {"desc": f"pass {self.number}", "unit": "chunk", "total": total}
+        named = {"desc": f"pass {self.number}", "unit": "chunk"}
         before = None
-        with tqdm(delay=PATIENCE, disable=self._hidden, leave=False, **named) as bar:
+        with progress(total, self._progress_bar, **named) as bar:
             for part in self.parts():
                 size += sum(jnp.size(x) for x in jax.tree.leaves(part))
                 jax.block_until_ready(before)

@@ -104,6 +104,12 @@ class _DensityModel:
 
     def __call__(self, function: ModelDensity) -> None:
         value = _value(function, jax.tree.map(self._sample, self.sites))
+        if jnp.iscomplexobj(value):
+            raise UnsupportedModel(
+                f"{self.name} returns a complex number.",
+                causes=["a complex constant or argument", "a Fourier transform or an eigenvalue"],
+                remedy="return a real number, such as value.real where the other part is zero.",
+            )
         if value.shape != ():
             raise UnsupportedModel(
                 f"{self.name} returns an array of shape {value.shape}, not a scalar.",

@@ -26,7 +26,7 @@ METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "categorical": ("probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "normal": ("linearized", "plug_in", "monte_carlo"),
-    "other": ("plug_in", "monte_carlo"),
+    "other": ("monte_carlo", "plug_in"),
 }
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 
@@ -45,7 +45,7 @@ class Prediction:
     Attributes:
         mean: of the outcomes, shape (N,), or that of the observed site.
         epistemic: the part of the variance that comes from not knowing the parameters, and that
-            more data would reduce; of the same shape.
+            more data would reduce; of the same shape. One draw alone does not tell it: NaN.
         noise: the part that stays if they are known.
         standard_error: of ``mean``, if it was computed from draws; else zero.
         epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
@@ -112,8 +112,8 @@ def predict(
             error.
 
             For any model ``"monte_carlo"``: the average over draws of u from q, without
-            linearisation; and ``"plug_in"``, for comparison: the parameters at the mode as if they
-            were known.
+            linearisation, the default of an outcome not named here, such as a count; and
+            ``"plug_in"``, for comparison: the parameters at the mode as if they were known.
         key: a JAX random key, for the two Monte Carlo methods.
         num_samples: how many draws.
         site: the observed site; needed if there are several.
@@ -181,7 +181,10 @@ def predict(
 def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> Key[Array, ""]:
     require_number("num_samples", num_samples)
     if key is None:
-        raise ValueError(f'method="{method}" needs a random key: key=jax.random.key(0).')
+        raise ValueError(
+            f'method="{method}" needs a random key: key=jax.random.key(0). Without one there is '
+            'method="plug_in", which takes the parameters as known.'
+        )
     return key
 
 
@@ -244,19 +247,16 @@ def _moments(at: Callable[[Array], Any], draws: Array) -> tuple[Any, Any]:
     """Mean and variance over draws of each array that a function of one returns (Welford)."""
 
     def add(sums: tuple, numbered: tuple) -> tuple:
-        mean, squares = sums
-        number, draw = numbered
+        (mean, square), (number, draw) = sums, numbered
         value = at(draw)
         after = jax.tree.map(lambda x, m: m + (x - m) / number, value, mean)
-        squares = jax.tree.map(
-            lambda s, x, m, a: s + (x - m) * (x - a), squares, value, mean, after
-        )
-        return (after, squares), None
+        square = jax.tree.map(lambda s, x, m, a: s + (x - m) * (x - a), square, value, mean, after)
+        return (after, square), None
 
     numbers = jnp.arange(1, len(draws) + 1)
     start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(at, draws[0]))
     (mean, squares), _ = jax.lax.scan(add, (start, start), (numbers, draws))
-    return mean, jax.tree.map(lambda s: s / jnp.maximum(len(draws) - 1, 1), squares)
+    return mean, jax.tree.map(lambda s: s / (len(draws) - 1), squares)
 
 
 def _error(spread: Array, number: int) -> Array:

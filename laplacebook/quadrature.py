@@ -13,7 +13,7 @@ from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.evidence import defined
 from laplacebook.precision import Precision
-from laplacebook.requirements import require_fit
+from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
 
 __all__ = ["gauss_hermite"]
@@ -49,6 +49,7 @@ def gauss_hermite(
     Raises:
         ValueError: K is not a whole number between 1 and 200, D is above five, or the grid has
             above 10^8 points (the message says how many); ``approx`` is a batch.
+        UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a point of the grid.
         LaplaceError: the fit failed.
 
@@ -66,19 +67,19 @@ def gauss_hermite(
     """
     require_number("num_points", num_points)
     require_fit(approx)
-    dimension = approx.mode_vector.size
-    total = int(num_points) ** dimension
-    if dimension > DIMENSIONS or total > POINTS:
+    require_proper(approx.density)
+    dimension, number = approx.mode_vector.size, int(num_points)
+    if dimension > DIMENSIONS or number**dimension > POINTS:
         raise ValueError(
-            f"{num_points} points in each of {dimension} dimensions are {total:.3g} evaluations of "
-            f"the log joint; quadrature is for D <= {DIMENSIONS} and at most {POINTS:.0e}. Use "
+            f"{number} points in each of {dimension} dimensions are {number}^{dimension} evaluations "
+            f"of the log joint; quadrature is for D <= {DIMENSIONS} and at most {POINTS:.0e}. Use "
             "importance_sampling, whose error does not depend on D in this way, or fewer points."
         )
-    if num_points > NODES:
-        raise ValueError(f"num_points is at most {NODES}, not {num_points}.")
-    rule = _rule(int(num_points), approx.mode_vector.dtype.name)
+    if number > NODES:
+        raise ValueError(f"num_points is at most {NODES}, not {number}.")
+    rule = _rule(number, approx.mode_vector.dtype.name)
     operands = (approx.density, approx.mode_vector, approx.precision, num_points, *rule)
-    values = at_many(_at_node, operands, jnp.arange(total), progress_bar)
+    values = at_many(_at_node, operands, jnp.arange(number**dimension), progress_bar)
     log_volume = dimension / 2 * log(2 * pi) - approx.precision.log_determinant() / 2
     return logsumexp(defined(values, approx.density, "points of the grid")) + log_volume
 

@@ -5,10 +5,28 @@ from typing import Any
 import jax
 import numpy as np
 
-from laplacebook.errors import LaplaceError
+from laplacebook.density import ModelDensity
+from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["is_traced", "require_converged", "require_fit", "require_numbers"]
+__all__ = [
+    "is_traced",
+    "require_approximation",
+    "require_converged",
+    "require_fit",
+    "require_numbers",
+    "require_proper",
+]
+
+
+def require_approximation(approx: Any) -> None:
+    """Refuse what is no approximation.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(approx, LaplaceApproximation):
+        raise TypeError(f"This takes what laplace(...) returns, not a {type(approx).__name__}.")
 
 
 def is_traced(tree: Any) -> bool:
@@ -45,8 +63,7 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
         ValueError: it is a batch.
         LaplaceError: the fit failed.
     """
-    if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(f"This takes what laplace(...) returns, not a {type(approx).__name__}.")
+    require_approximation(approx)
     if np.ndim(approx.mode_vector) != 1:
         remedy = "call the function within jax.vmap"
         if not mappable:
@@ -73,4 +90,19 @@ def require_converged(approx: LaplaceApproximation, what: str) -> None:
         raise LaplaceError(
             f"{what} failed, and every number of it is NaN.",
             remedy="fit with throw=True, which says why it failed.",
+        )
+
+
+def require_proper(density: ModelDensity) -> None:
+    """Refuse a model whose evidence means nothing; a plain density has an integral, and passes.
+
+    Raises:
+        UnsupportedModel: a prior is improper, or left out.
+    """
+    if density.improper:
+        sites = ", ".join(map(repr, density.improper))
+        raise UnsupportedModel(
+            f"The prior of {sites} is {density.without_prior}: the evidence is defined only up to a "
+            "constant, and there is no number to estimate.",
+            remedy="give these sites a proper prior, and fit with laplace.",
         )

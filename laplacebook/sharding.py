@@ -47,8 +47,8 @@ def shard(array: Any, axis_name: str = "data") -> Array:
         Shape (N, ...), with N = n times the number of processes.
 
     Raises:
-        ValueError: the rows do not divide among the devices, or among the processes, or are so wide
-            that JAX would round them; or the array is masked.
+        ValueError: the rows are fewer than the devices, or do not divide among them or among the
+            processes, or are so wide that JAX would round them; or the array is masked.
 
     >>> shard(np.arange(6.0)).shape
     (6,)
@@ -63,7 +63,12 @@ def shard(array: Any, axis_name: str = "data") -> Array:
         shapes = multihost_utils.process_allgather(np.array(np.shape(array), int))
         if (shapes != shapes[0]).any():
             raise ValueError(f"The processes hold arrays of different shapes, {shapes.tolist()}.")
-    if rows == 0 or rows % devices:
+    if rows < devices:
+        raise ValueError(
+            f"An array of shape {np.shape(array)} has fewer rows than there are devices here, "
+            f"{devices}: pass it as it is, without shard."
+        )
+    if rows % devices:
         raise ValueError(
             f"{rows} rows do not divide among {devices} devices, as JAX's sharded arrays do: shard the first "
             f"{rows - rows % devices}, and fit them together with the rest by laplace_of_chunks."

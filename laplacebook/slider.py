@@ -73,6 +73,9 @@ class Curve:
         x: abscissae, shape (n,).
         y: ordinates, shape (n,) if they stay as they are, or (positions, n).
         half_width: of a band around the line, of the shape of `y`.
+
+    Raises:
+        ValueError: there is no such role, or the shapes do not fit.
     """
 
     name: str
@@ -80,6 +83,20 @@ class Curve:
     x: Values = field(repr=False)
     y: Values = field(repr=False)
     half_width: Values | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a role without a style, and shapes that do not fit."""
+        if self.role not in STYLES:
+            raise ValueError(
+                f"curve {self.name!r} has the role {self.role!r}; there are {', '.join(STYLES)}"
+            )
+        x, y = np.shape(self.x), np.shape(self.y)
+        band = y if self.half_width is None else np.shape(self.half_width)
+        if len(y) not in (1, 2) or y[-1:] != x or band != y:
+            raise ValueError(
+                f"curve {self.name!r} has x of shape {x}, y of {y} and half_width of {band}: they "
+                "are (n,), (n,) or (positions, n), and that of y"
+            )
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,8 @@ class Slider:
         start: number, from 0, of the position that is shown first.
 
     Raises:
-        ValueError: a curve has another number of positions than there are captions.
+        ValueError: a curve has another number of positions than there are captions, there is no
+            position `start`, or what a position is called contains "|".
     """
 
     name: str
@@ -111,12 +129,18 @@ class Slider:
     start: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse curves that have another number of positions than there are captions."""
+        """Refuse curves that have another number of positions than captions, and a wrong start."""
         for curve in self.curves:
             positions = len(curve.y)
             if np.ndim(curve.y) == 2 and positions != len(self.captions):
                 message = f"curve {curve.name!r} has {positions} positions, and there are"
                 raise ValueError(f"{message} {len(self.captions)} captions")
+        if self.start not in range(len(self.captions)):
+            raise ValueError(
+                f"start is one of the {len(self.captions)} positions, from 0, not {self.start!r}"
+            )
+        if bars := [position for position in self.captions if "|" in position]:
+            raise ValueError(f'"|" parts the positions, and cannot be in {bars[0]!r}')
 
     def _repr_html_(self) -> str:
         positions = [escape(position) for position in self.captions]
@@ -164,7 +188,8 @@ class Slider:
         line = _path("M" + " ".join(drawn), style)
         if half_width is None:
             return line
-        edge = self._points(curve.x, y - half_width) + self._points(curve.x, y + half_width)[::-1]
+        y, width = np.asarray(y), np.asarray(half_width)
+        edge = self._points(curve.x, y - width) + self._points(curve.x, y + width)[::-1]
         return _band("M" + " ".join(edge) + "Z", style) + line
 
     def _points(self, x: Values, y: Values) -> list[str]:

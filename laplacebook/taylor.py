@@ -23,6 +23,8 @@ from jax.interpreters import partial_eval
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from laplacebook.equations import evaluate
+
 __all__ = ["taylor_coefficients", "taylor_polynomial"]
 
 Path = list[Any]
@@ -92,7 +94,7 @@ def taylor_coefficients(
         combinations = list(itertools.combinations_with_replacement(range(x0.size), order))
         indices = np.array(combinations, int).reshape(len(combinations), order)
         exponents.append((indices[:, :, None] == np.arange(x0.size)).sum(axis=1))
-        repeats = np.vectorize(math.factorial)(exponents[-1]).prod(axis=1)
+        repeats = np.vectorize(math.factorial, otypes=[float])(exponents[-1]).prod(axis=1)
         derivatives = jnp.ravel(jnp.asarray(f(x0))[tuple(indices.T)])
         defect = check - check  # 0, or NaN where the check fails
         coefficients.append(derivatives / repeats.astype(derivatives.dtype) + defect)
@@ -215,15 +217,8 @@ def _apply(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
 
     def operation(*values: Array) -> list[Array]:
         moved = iter(values)
-        operands = [
-            next(moved) if m else at_start for m, at_start in zip(moves, start, strict=True)
-        ]
-        bound = eqn.primitive.get_bind_params(eqn.params)
-        functions, params = (
-            bound if isinstance(bound, tuple) else ((), bound)
-        )  # a pair in older jax
-        out = eqn.primitive.bind(*functions, *operands, **params)
-        return list(out) if eqn.primitive.multiple_results else [out]
+        pairs = zip(moves, start, strict=True)
+        return evaluate(eqn, [next(moved) if moves_here else value for moves_here, value in pairs])
 
     paths = list(itertools.compress(inputs, moves))
     outputs: list[Any] = operation(*[path[0] for path in paths])

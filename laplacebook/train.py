@@ -8,13 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
-from tqdm import tqdm
 
-from laplacebook.batches import PATIENCE
-from laplacebook.blame import not_finite
+from laplacebook.blame import because, not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
+from laplacebook.progress import progress
 from laplacebook.row_sums import require_sum
 from laplacebook.rows import Rows, require_batch_size, rows_of
 
@@ -78,21 +77,20 @@ def train(
     rows, batch_size = _rows(density, batch_size)
     initial, order = jax.random.split(key)
     u = _initial(density, initial) if start is None else density.start(start)
-    if not jnp.isfinite(_at(density, u)[0]):
+    if not jnp.isfinite(_loss(density, u)):
         raise not_finite(density, u)
     if batch_size < rows.number:
         require_sum(density, u)
     state = (u, _adam().init(u), jnp.zeros(rows.number, int))
     ends = [steps * (i + 1) // _CHUNKS for i in range(_CHUNKS)]
-    hidden = None if progress_bar is None else not progress_bar
-    with tqdm(total=steps, delay=PATIENCE, disable=hidden, leave=False) as bar:
+    with progress(steps, progress_bar) as bar:
         for first, last in zip([0, *ends], ends, strict=False):
             span = (first, last, steps)
             state = _advance(rows, batch_size, state, order, span, learning_rate)
             if not jnp.all(jnp.isfinite(state[0])):
                 raise _diverged(density, last, learning_rate)
             bar.update(last - first)
-    if not jnp.isfinite(_at(density, state[0])[0]):
+    if not jnp.isfinite(_loss(density, state[0])):
         raise _diverged(density, steps, learning_rate)
     return _values(density, state[0])
 
@@ -134,9 +132,8 @@ def _initial(density: ModelDensity, key: Array) -> Array:
 
 
 @jax.jit
-def _at(density: ModelDensity, u: Array) -> tuple[Array, Array]:
-    terms = density.terms(u)
-    return terms.log_likelihood + terms.log_prior, terms.log_likelihood
+def _loss(density: ModelDensity, u: Array) -> Array:
+    return density.loss(u)[0]
 
 
 @jax.jit
@@ -174,10 +171,8 @@ def _advance(
 
 
 def _diverged(density: ModelDensity, step: int, learning_rate: float) -> NonFinite:
-    arguments = density.not_finite()
-    because = f"; {' and '.join(arguments[:3])}" if arguments else ""
     return NonFinite(
-        f"The descent ran into NaN or infinity by step {step}{because}.",
+        f"The descent ran into NaN or infinity by step {step}{because(density.not_finite())}.",
         causes=[
             f"a learning rate of {learning_rate:.4g}, too large for this model",
             "a derivative that is not finite: sqrt, abs, log or a norm at zero",

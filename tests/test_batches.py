@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laplacebook import batches
+from laplacebook import batches, progress
 from laplacebook.batches import at_many
 
 
@@ -71,6 +71,6 @@ def test_one_program_serves_numbers_of_points_of_a_size():
 
 @pytest.mark.parametrize(("asked", "shown"), [(True, True), (None, False), (False, False)])
 def test_a_progress_bar_shows_on_request_and_never_in_a_file(monkeypatch, capsys, asked, shown):
-    monkeypatch.setattr(batches, "PATIENCE", 0)
+    monkeypatch.setattr(progress, "PATIENCE", 0)
     at_many(square, (jnp.array(2.0),), jnp.zeros(2**20), asked)
     assert ("%" in capsys.readouterr().err) == shown

@@ -154,14 +154,26 @@ def hidden_prior(y):
     numpyro.sample("y", dist.Normal(mean, 1).expand(y.shape).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("verb", "model", "why"),
-    [
-        (lb.laplace, flat, "improper"),
-        (lb.laplace, hidden_prior, "improper"),
-        (lb.maximum_likelihood, with_shape, "left out"),
-    ],
-)
+WITHOUT_PRIOR = [
+    (lb.laplace, flat, "improper"),
+    (lb.laplace, hidden_prior, "improper"),
+    (lb.maximum_likelihood, with_shape, "left out"),
+]
+
+
+@pytest.mark.parametrize(("verb", "model", "why"), WITHOUT_PRIOR)
+def test_evidences_up_to_a_constant_are_not_estimated(verb, model, why):
+    approx, key = verb(model, REAL), jax.random.key(0)
+    for estimate in (
+        lambda: lb.importance_sampling(approx, key),
+        lambda: lb.gauss_hermite(approx),
+        lambda: lb.bridge_sampling(approx, {"mean": jnp.arange(9.0)}, key),
+    ):
+        with pytest.raises(lb.UnsupportedModel, match=f"'mean' is {why}: the evidence is defined"):
+            estimate()
+
+
+@pytest.mark.parametrize(("verb", "model", "why"), WITHOUT_PRIOR)
 def test_evidences_up_to_a_constant_are_refused(verb, model, why):
     with pytest.raises(lb.UnsupportedModel) as caught:
         lb.compare({"proper": lb.laplace(with_shape, REAL), "flat": verb(model, REAL)})

@@ -127,6 +127,7 @@ def test_half_a_unit_is_right_and_more_than_one_is_wrong(decimals, monkeypatch):
         ([0.3, None], "not this list."),
         ({"mean": 0.3}, "not this dict."),
         (lb.exercises, "not this module."),
+        pytest.param(10**400, "too large for a floating-point number.", id="large"),
     ],
 )
 def test_what_is_no_number_is_refused(answer, advice):
@@ -174,7 +175,9 @@ def test_the_tool_writes_what_check_reads(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["exercises.py", *arguments])
         tool.main()
     monkeypatch.setattr(exercises, "_table", lambda: json.loads(path.read_text()))
-    assert lb.exercises.names() == ("urn-2", "urn-3") and lb.exercises.names("coin") == ()
+    assert lb.exercises.names() == ("urn-2", "urn-3")
+    with pytest.raises(ValueError, match=r"in a chapter 'urns'\. In urn: urn-2, urn-3\."):
+        lb.exercises.names("urns")
     assert lb.exercises.check("urn-2", -1.41) and lb.exercises.check("urn-2", 2).hint == "Root."
 
 

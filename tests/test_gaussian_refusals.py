@@ -130,6 +130,8 @@ def theorem(A=None, b=0.0, y=(0.0, 0.0)):
     return linear_gaussian(GOOD, np.eye(2) if A is None else A, b, GOOD).posterior(y)
 
 
+ONE = {"scale_tril": np.eye(2)}
+BATCH = unchecked(np.zeros((4, 2)), **ONE)
 REFUSED = {
     "no index": (lambda: marginal(GOOD, []), "No index is given"),
     "all known": (lambda: condition(GOOD, [1, 0], [1.0, 2.0]), "All 2 coordinates are given"),
@@ -147,6 +149,11 @@ REFUSED = {
     "other sizes": (lambda: kl_divergence(GOOD, THREE), "`q` .*as many variables as `p` has"),
     "form": (lambda: expected_quadratic_form(GOOD, np.eye(3)), r"`A` has .*`p` has 2 variables"),
     "NaN form": (lambda: expected_quadratic_form(GOOD, np.eye(2) * np.nan), "`A` must be finite"),
+    "batches of p and q": (lambda: kl_divergence(BATCH, unchecked(np.ones((3, 2)), **ONE)), "`q`"),
+    "batch of values": (lambda: condition(BATCH, [0], np.ones((3, 1))), r"`values` has \(3,\)"),
+    "batch of y": (lambda: theorem(b=np.zeros((4, 2)), y=np.ones((3, 2))), r"`joint` has \(4,\)"),
+    "batch of A": (lambda: theorem(A=np.ones((4, 2, 2)), b=np.zeros((3, 2))), r"`A` has \(4,\)"),
+    "batch of a form": (lambda: expected_quadratic_form(BATCH, np.ones((3, 2, 2))), "`A` has"),
     "wide factor": (
         lambda: marginal(unchecked(scale_tril=np.ones((3, 2))), [0]),
         r"scale_tril \(3, 2\): they must be \(D,\) and \(D, D\)",

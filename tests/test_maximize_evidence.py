@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -253,6 +254,14 @@ def test_too_few_steps_and_what_the_model_does_not_use(rate):
     assert "does not depend on b[0]" in str(error)
     broken = no_maximum.explain_no_maximum(names, x, peak._replace(value=np.nan))
     assert isinstance(broken, lb.NonFinite)
+
+
+def test_arguments_of_another_type(rate, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which would speak first
+    with pytest.raises(TypeError, match=r"takes what laplace\(...\) returns, not a int"):
+        lb.maximize_evidence(3, {"power": 1.0})
+    with pytest.raises(TypeError, match="a dict of name -> .* not a list"):
+        lb.maximize_evidence(rate, ["power"])
 
 
 def test_it_is_not_compiled(rate):

@@ -1,5 +1,6 @@
 """An outcome that depends on another one, which is not known, has no prediction but an error."""
 
+import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -41,3 +42,17 @@ def test_an_outcome_without_a_mean_is_refused():
     fit = lb.laplace(model, np.ones(3), np.array([0.5, 1.0, 1.5]))
     with pytest.raises(lb.NonFinite, match="no mean, as the Cauchy"):
         lb.predict(fit, np.ones(2), method="plug_in")
+
+
+@pytest.mark.parametrize("method", ["linearized", "plug_in", "monte_carlo"])
+def test_a_scale_may_be_a_whole_number(method):
+    """One whose square is more than 32 bits hold."""
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w * x, 100_000), obs=y)
+
+    fit = lb.laplace(model, np.ones(3), np.array([0.5, 1.0, 1.5]))
+    found = lb.predict(fit, np.ones(2), method=method, key=jax.random.key(0), num_samples=9)
+    np.testing.assert_allclose(found.noise, 1e10)
+    assert found.noise.dtype == found.mean.dtype == float

@@ -105,6 +105,7 @@ SQUARE = lambda z: -jnp.sum(jnp.asarray(z) ** 2)  # noqa: E731
             ValueError,
             "names of their own",
         ),
+        (lambda z: -(z**2) * (1 + 1j), 0.5, lb.UnsupportedModel, "returns a complex number"),
         (lambda z: z, {"a": {"b": 1.0}, "a.b": 1.0}, ValueError, "names of their own"),
         (lambda z: jnp.log(z) - z, -1.0, lb.NonFinite, "log_density"),
     ],

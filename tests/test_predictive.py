@@ -141,7 +141,11 @@ def test_counts_by_monte_carlo_have_the_moments_of_a_log_normal():
     assert np.abs((found.mean - truth) / found.standard_error).max() < 4
     np.testing.assert_allclose(found.epistemic, truth**2 * np.expm1(variance), rtol=0.2)
     np.testing.assert_allclose(found.noise, found.mean, rtol=1e-12)
-    plug_in = lb.predict(approx, rows)
+    one = lb.predict(approx, rows, key=KEY, num_samples=1)
+    assert np.isnan(one.epistemic).all() and np.isinf(one.standard_error).all()
+    with pytest.raises(ValueError, match=r'"monte_carlo" needs a random key: .*"plug_in"'):
+        lb.predict(approx, rows)
+    plug_in = lb.predict(approx, rows, method="plug_in")
     np.testing.assert_allclose(plug_in.noise, np.exp(mean), rtol=1e-12)
     assert not np.any(plug_in.epistemic)
 

@@ -114,11 +114,13 @@ def test_it_goes_through_jit_vmap_and_grad():
 def test_too_many_dimensions_are_refused_with_their_price():
     rng = np.random.default_rng(0)
     approx = lb.laplace(line, rng.normal(size=(20, 8)), rng.normal(size=20))
-    with pytest.raises(ValueError, match=r"20 points in each of 8 dimensions are 2.56e\+10 eval"):
+    with pytest.raises(ValueError, match=r"20 points in each of 8 dimensions are 20\^8 eval"):
         lb.gauss_hermite(approx)
     five = lb.laplace(line, rng.normal(size=(20, 5)), rng.normal(size=20))
-    with pytest.raises(ValueError, match=r"50 points in each of 5 dimensions are 3.12e\+08 eval"):
+    with pytest.raises(ValueError, match=r"50 points in each of 5 dimensions are 50\^5 eval"):
         lb.gauss_hermite(five, 50)
+    with pytest.raises(ValueError, match=r"\^5 eval"):
+        lb.gauss_hermite(five, 10**400)
 
 
 @pytest.mark.parametrize("number", [0, -1, 201])

@@ -71,6 +71,27 @@ def test_refuses_another_number_of_captions_than_of_curves(captions):
         Slider("s", "d", captions, [Curve("bell", "exact", x, np.stack([x, x]))], axis, axis)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": -1}, "one of the 2 positions, from 0, not -1"),
+        ({"start": 2}, "one of the 2 positions, from 0, not 2"),
+        ({"captions": {"a|b": "", "c": ""}}, "cannot be in 'a|b'"),
+        ({"role": "exakt"}, "'bell' has the role 'exakt'; there are .*exact"),
+        ({"x": np.zeros(2)}, r"x of shape \(2,\), y of \(2, 3\)"),
+        ({"half_width": np.zeros(3)}, r"half_width of \(3,\)"),
+    ],
+)
+def test_refuses_what_it_could_not_show(change, message):
+    x, axis = np.linspace(-1, 1, 3), Axis("x", (-1, 1))
+    curve = {"role": "exact", "x": x, "y": np.stack([x, x])}
+    slider = {"captions": {"a": "", "b": ""}}
+    (slider if {*change} <= {"captions", "start"} else curve).update(change)
+    with pytest.raises(ValueError, match=message):
+        curves = [Curve("bell", **curve)]
+        Slider("s", "d", curves=curves, across=axis, up=axis, **slider)
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("chapter", SLIDERS)

@@ -1,7 +1,5 @@
 """A start by Adam: as low as L-BFGS goes from there, unbiased, and refused where it cannot be."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook import progress
 from laplacebook.density import ModelDensity
 from laplacebook.descent import descend
 from laplacebook.models import bayesian_mlp
@@ -94,7 +93,7 @@ def test_nan_among_the_data_is_found_before_the_first_step():
 
 
 def test_it_begins_where_it_is_told_compiles_once_and_shows_its_progress(monkeypatch, capsys):
-    monkeypatch.setattr(sys.modules[train.__module__], "PATIENCE", 0)
+    monkeypatch.setattr(progress, "PATIENCE", 0)
     before = _advance._cache_size()
     for steps in (1, 7):
         told = {"steps": steps, "start": {"w": 2.0}, "learning_rate": 1e-9, "progress_bar": True}
