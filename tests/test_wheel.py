@@ -13,12 +13,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 QUICK = "intro"
+JUPYTER = {"IPython"}  # what every notebook has
 
 
 def imports(source):
@@ -35,7 +37,7 @@ def imports(source):
 def code(path):
     cells = nbformat.read(path, as_version=4).cells
     source = "\n\n".join(c.source for c in cells if c.cell_type == "code")
-    return re.sub(r"^[%!].*$", "", source, flags=re.M)
+    return TransformerManager().transform_cell(source)
 
 
 def closure(requirements):
@@ -59,7 +61,7 @@ def undeclared(names, distributions):
     owners = packages_distributions()
     return sorted(
         name
-        for name in names - sys.stdlib_module_names - {"laplacebook"}
+        for name in names - sys.stdlib_module_names - JUPYTER - {"laplacebook"}
         if not distributions & {canonicalize_name(d) for d in owners.get(name, [])}
     )
 
