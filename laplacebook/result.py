@@ -59,8 +59,7 @@ class LaplaceApproximation:
     Attributes:
         mode: u_MAP by site, taken to the scale on which the user wrote the model.
         mode_vector: u_MAP, shape (D,).
-        precision: A, at u_MAP: the Hessian of the negative log joint, or what ``settings`` name
-            in its place (another curvature, or a part of one).
+        precision: A: the Hessian of the negative log joint at u_MAP, or what ``settings`` name.
         log_likelihood: log p(data | mode).
         log_prior: log p(mode), with the log Jacobian in the unconstrained space.
         certificate: how far the point is from the mode, and whether that is near enough.
