@@ -18,15 +18,13 @@ from benchmarks.runner import Call, Row
 TITLE = "Networks"
 NOISE_PRECISION = 1.0  # with more, a dense precision of many weights is not one in float32
 TOLERANCE = 0.1  # posterior standard deviations: float32 and ten thousand rows allow no less
-AGAIN = (
-    1.0  # the same for a fit that starts at the mode, so that rounding does not set off a search
-)
+# The same for a fit that starts at the mode, so that rounding does not set off a search.
+AGAIN = 0.9
 BACKENDS = ("CurvlinopsGGN", "BackPackGGN", "AsdlGGN")
 STEPS = 100  # of tuning
 GIB = 2**30
-NARROW = (
-    1e4  # prior precision of the large networks: with a vague one their search takes many minutes
-)
+# Prior precision of the large networks: with a vague one their search takes many minutes.
+NARROW = 1e4
 
 
 def problem(n: int) -> tuple[np.ndarray, np.ndarray]:
