@@ -135,6 +135,10 @@ FAINT = """() => ['p', 'li', 'td', 'th', 'h1', 'h2', 'h3', 'a', 'figcaption', 'p
   .filter(e => shown(e) && e.innerText.trim() && contrast(e) < 4.5)
   .map(e => `${contrast(e).toFixed(2)}: ${name(e)}`)"""
 
+CUT_OFF = """() => [...document.querySelectorAll('.bd-article :is(p, li) mjx-container:not([display])')]
+  .filter(e => shown(e) && e.getBoundingClientRect().right > e.closest('p, li').getBoundingClientRect().right + 1)
+  .map(name)"""
+
 SEARCH_FIELDS = """() => [...document.querySelectorAll('input[type=search], .search-button-field')]
   .filter(shown).map(name)"""
 
@@ -197,6 +201,12 @@ def test_is_accessible_on_a_phone(phone):
     assert violations(phone, "structure", "scrolling") == []
 
 
+def test_formulas_within_a_line_are_not_cut_off_on_a_phone(phone):
+    phone.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    phone.wait_for_timeout(100)
+    assert sees(phone, CUT_OFF) == []
+
+
 def test_first_page_is_the_introduction(browser):
     with visit(browser, HTML / "index.html") as page:
         page.wait_for_url("**/book/intro.html")
@@ -213,13 +223,14 @@ def test_search_works_from_the_disk(browser, words):
 
 
 FAULTS = {
+    CUT_OFF: '<main class="bd-article"><p style="width: 9px"><mjx-container>x=1</mjx-container></p></main>',
     UNTYPESET: "<main><p>As $x^2$ shows</p></main>",
     BAD_IMAGES: '<main><img src="nowhere.png" width="9" height="9"></main>',
     FAINT: '<main><p style="color: #aaa; background: #fff">Faint</p></main>',
 }
 
 
-@pytest.mark.parametrize("check", FAULTS, ids=["formulas", "images", "contrast"])
+@pytest.mark.parametrize("check", FAULTS, ids=["cut off", "formulas", "images", "contrast"])
 def test_check_notices(browser, check):
     page = browser.new_page()
     page.set_content(FAULTS[check])
