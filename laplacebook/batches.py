@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from laplacebook.progress import progress
 
-__all__ = ["at_many"]
+__all__ = ["NUMBERS", "array_sizes", "at_many"]
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
@@ -74,17 +74,17 @@ def _one(function: Callable, operands: tuple, point: Array) -> Array:
 
 def _batch_size(function: Callable, operands: tuple, points: Array) -> int:
     program = jax.make_jaxpr(partial(_one, function))(operands, points[0])
-    fitting = NUMBERS // max(_sizes(program.jaxpr), default=1)
+    fitting = NUMBERS // max(array_sizes(program.jaxpr), default=1)
     return min(_power_of_two(fitting // 2 + 1), max(_power_of_two(len(points)), _SMALLEST))
 
 
-def _sizes(program: Any) -> Iterator[int]:
+def array_sizes(program: Any) -> Iterator[int]:
     """The sizes of all arrays that a program computes, those of the programs in it included."""
     for equation in program.eqns:
         yield from (prod(variable.aval.shape) for variable in equation.outvars)
         for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_has_equations):
             if _has_equations(part):
-                yield from _sizes(getattr(part, "jaxpr", part))
+                yield from array_sizes(getattr(part, "jaxpr", part))
 
 
 def _has_equations(part: Any) -> bool:

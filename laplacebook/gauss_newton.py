@@ -8,26 +8,23 @@ number is NaN (:func:`laplacebook.row_sums.require_sum` says why).
 """
 
 from collections.abc import Callable
+from itertools import groupby
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from laplacebook.curvature import matrix_of
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
-from laplacebook.kfac import layered_diagonal
 from laplacebook.outputs import split_likelihood
-from laplacebook.row_factors import RowFactors, sum_over_rows
+from laplacebook.row_factors import LayerJacobian, RowFactors, sum_over_rows
 from laplacebook.row_sums import rows_add_up
 from laplacebook.rows import Rows, rows_of
+from laplacebook.symmetric import LayerBlock, Strips, block_of, flat, mirrored, pays
 
 __all__ = ["blocks", "dense", "dense_at_once", "diagonal", "gauss_newton_product"]
-
-STRIPS = 4  # of a symmetric matrix, of which only the upper blocks are computed: 5/8 of the work
-WIDE = 256  # coordinates, from which on that pays
 
 
 def dense(
@@ -61,8 +58,8 @@ def dense(
         if kind == "gauss_newton" and isinstance(data, ModelDensity):
             return dense_at_once(data, u)
         raise
-    (whole,) = _symmetric(rows, u, kind, batch_size, [slice(None)])
-    return whole
+    loud, upper = _loud(rows, u), sum_over_rows(rows, u, kind, batch_size, _upper_blocks)
+    return _assembled(jax.tree.map(lambda x: loud * x, upper))
 
 
 def diagonal(
@@ -80,15 +77,8 @@ def diagonal(
     """
     rows = _rows(data)
 
-    def share(factors: RowFactors) -> list[Array]:
-        pairs = zip(factors.jacobians, factors.bent(), strict=True)
-        return [jnp.sum(jacobian * bent, axis=(0, 1)) for jacobian, bent in pairs]
-
-    try:
-        entries = layered_diagonal(rows, u, kind, batch_size)
-    except UnsupportedModel:  # not layers throughout
-        entries = jnp.concatenate(sum_over_rows(rows, u, kind, batch_size, share))
-    return _loud(rows, u) * entries
+    squares = sum_over_rows(rows, u, kind, batch_size, _squares)
+    return _loud(rows, u) * jnp.concatenate(squares)
 
 
 def blocks(
@@ -104,8 +94,8 @@ def blocks(
         site of d coordinates.
     """
     rows = _rows(data)
-    each = [slice(i, i + 1) for i in range(len(rows.density.sites))]
-    return tuple(_symmetric(rows, u, kind, batch_size, each))
+    loud, of_sites = _loud(rows, u), sum_over_rows(rows, u, kind, batch_size, _site_blocks)
+    return tuple(block.whole() for block in jax.tree.map(lambda x: loud * x, of_sites))
 
 
 def gauss_newton_product(
@@ -155,40 +145,47 @@ def _rows(data: ModelDensity | Rows) -> Rows:
     return data if isinstance(data, Rows) else rows_of(data)
 
 
-def _symmetric(
-    rows: Rows, u: Array, kind: str, batch_size: int | None, groups: list[slice]
-) -> list[Array]:
-    """The sum of J'HJ for each group of sites, from its upper blocks."""
-    sizes = [sum(site.size for site in rows.density.sites[group]) for group in groups]
-    strips = [_strips(size) for size in sizes]
-
-    def share(factors: RowFactors) -> list[list[Array]]:
-        jacobians, bent = factors.jacobians, factors.bent()
-        pairs = [(_flat(jacobians[group]), _flat(bent[group])) for group in groups]
-        return [
-            [left[:, a:b].T @ right[:, a:] for a, b in of]
-            for (left, right), of in zip(pairs, strips, strict=True)
-        ]
-
-    loud, whole = _loud(rows, u), []
-    upper = sum_over_rows(rows, u, kind, batch_size, share)
-    for parts, of in zip(upper, strips, strict=True):
-        padded = [jnp.pad(x, ((0, 0), (a, 0))) for x, (a, _) in zip(parts, of, strict=True)]
-        matrix, index = loud * jnp.concatenate(padded), jnp.arange(of[-1][1])
-        whole.append(jnp.where(index[:, None] <= index, matrix, matrix.T))
-    return whole
+def _squares(factors: RowFactors) -> list[Array]:
+    """The diagonal of J'HJ, site by site; that of the weight of a layer is a product of matrices."""
+    return [_square(part, factors) for part in factors.jacobians]
 
 
-def _strips(size: int) -> list[tuple[int, int]]:
-    """Where the strips of a symmetric matrix begin and end."""
-    cuts = np.linspace(0, size, 1 + (STRIPS if size >= WIDE else 1)).astype(int).tolist()
-    return list(zip(cuts, cuts[1:], strict=False))
+def _square(part: LayerJacobian | Array, factors: RowFactors) -> Array:
+    if not isinstance(part, LayerJacobian):
+        return jnp.sum(part * factors.bent(part), axis=(0, 1))
+    of_outputs = part.of_outputs[:, :, 0]
+    grid = (part.inputs[:, 0] ** 2).T @ jnp.sum(of_outputs * factors.bent(of_outputs), axis=1)
+    return jnp.ravel(grid.T if part.layer.axis else grid)
 
 
-def _flat(parts: list[Array]) -> Float[Array, "BC D"]:
-    """Jacobians of B rows with C outputs each as one matrix of B C rows."""
-    flat = [part.reshape(part.shape[0] * part.shape[1], part.shape[2]) for part in parts]
-    return jnp.concatenate(flat, axis=1)
+def _site_blocks(factors: RowFactors) -> list[Strips | LayerBlock]:
+    return [block_of([part], factors) for part in factors.jacobians]
+
+
+def _upper_blocks(factors: RowFactors) -> list[tuple[Strips | LayerBlock, list[Array]]]:
+    """For each group of sites its own block, and its blocks with the groups that follow."""
+    runs = groupby(enumerate(factors.jacobians), lambda at: at[0] if pays(at[1]) else -1)
+    groups = [[part for _, part in run] for _, run in runs]
+    return [
+        (block_of(group, factors), [_beside(group, other, factors) for other in groups[i + 1 :]])
+        for i, group in enumerate(groups)
+    ]
+
+
+def _beside(
+    one: list[LayerJacobian | Array], other: list[LayerJacobian | Array], factors: RowFactors
+) -> Array:
+    """The block of two groups of sites; the narrower of their Jacobians is multiplied by H."""
+    left, right = flat(one), flat(other)
+    if left.shape[1] < right.shape[1]:
+        return flat(one, factors).T @ right
+    return left.T @ flat(other, factors)
+
+
+def _assembled(upper: list[tuple[Strips | LayerBlock, list[Array]]]) -> Float[Array, "D D"]:
+    """The matrix of which :func:`_upper_blocks` are the distinct blocks."""
+    strips = [jnp.concatenate([own.whole(), *others], axis=1) for own, others in upper]
+    return mirrored(strips) if len(strips) > 1 else strips[0]
 
 
 def _loud(rows: Rows, u: Array) -> Float[Array, ""]:

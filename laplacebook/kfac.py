@@ -1,25 +1,20 @@
 """Kronecker factors of Gauss-Newton curvature: K-FAC for the dense layers of any NumPyro model."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from laplacebook.batches import NUMBERS
 from laplacebook.blame import not_finite
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
-from laplacebook.errors import UnsupportedModel
-from laplacebook.layers import Layer, LayeredProgram, find_layers
-from laplacebook.outputs import slope, split_likelihood
-from laplacebook.row_factors import require_kind
+from laplacebook.row_factors import LayerJacobian, RowFactors, require_kind, sum_over_rows
 from laplacebook.row_sums import require_sum, rows_add_up
-from laplacebook.rows import Rows, rows_of
+from laplacebook.rows import rows_of
+from laplacebook.symmetric import LayerBlock, Strips, block_of
 
-__all__ = ["kronecker_factors", "layered_diagonal"]
+__all__ = ["kronecker_factors"]
 
 
 def kronecker_factors(
@@ -78,184 +73,34 @@ def _factors(
     density: ModelDensity, u: Array, kind: str, batch_size: int | None
 ) -> tuple[tuple[Array, Array] | Array, ...]:
     """The factors, NaN where the rows do not add up."""
-    rows, layers = rows_of(density), list[Layer]()
-
-    def add_up(rows: Rows, u: Array) -> _Totals:
-        program, outputs = _layers(rows, u)
-        layers[:] = program.layers
-        contract = partial(_contract, program.layers)
-        return _sum(rows, u, program, outputs, kind, batch_size, contract)
-
-    total = rows.over_shards(add_up, u)
+    rows = rows_of(density)
+    total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
     loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
-    finished = iter(total.layers)
-    blocks = iter(total.blocks)
-    at = {layer.site: layer for layer in layers}
-    factors: list[tuple[Array, Array] | Array] = []
-    for i in range(len(density.sites)):
-        if i in at:
-            of_inputs, of_outputs = (loud * (x + x.T) / 2 for x in next(finished))
-            of_inputs /= rows.number * at[i].positions
-            pair = (of_inputs, of_outputs)
-            factors.append(pair[::-1] if at[i].axis else pair)
+    finished: list[tuple[Array, Array] | Array] = []
+    for part in total:
+        if isinstance(part, tuple):
+            one, other = (loud * (x + x.T) / 2 for x in part)
+            finished.append((one, other))
         else:
-            block = next(blocks)
-            factors.append(loud * (block + block.T) / 2)
-    return tuple(factors)
+            finished.append(loud * part.whole())
+    return tuple(finished)
 
 
-def layered_diagonal(
-    rows: Rows, u: Float[Array, " D"], kind: str, batch_size: int | None
-) -> Float[Array, " D"]:
-    """The diagonal of the curvature, without the Jacobians of the weights of dense layers.
-
-    A weight that is applied at one position of a row has the Jacobian a' (x) J, the squares of which
-    factorise: its part of the diagonal is sum_n (a_n^2)' (J_n' H_n J_n)_kk, a product of matrices.
-
-    Args:
-        rows: the rows of a model, which are not checked to add up.
-        u: a point, shape (D,).
-        kind: as of :func:`kronecker_factors`, like the rest.
-        batch_size: how many rows are held at a time.
-
-    Raises:
-        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer applied
-            at one position of a row.
-        ValueError: there is no such kind.
-    """
-    require_kind(kind)
-    at: set[int] = set()
-
-    def add_up(rows: Rows, u: Array) -> tuple[list[Array], list[Array]]:
-        program, outputs = _layers(rows, u)
-        if any(layer.positions > 1 for layer in program.layers):
-            raise UnsupportedModel("A layer is applied at several positions of a row.")
-        at.update(layer.site for layer in program.layers)
-        contract = partial(_squares, program.layers)
-        return _sum(rows, u, program, outputs, kind, batch_size, contract)
-
-    of_layers, of_sites = map(iter, rows.over_shards(add_up, u))
-    sites = range(len(rows.density.sites))
-    return jnp.concatenate([next(of_layers if i in at else of_sites) for i in sites])
+def _share(number: int, factors: RowFactors) -> list[tuple[Array, Array] | Strips | LayerBlock]:
+    """Of a batch of all the rows, site by site."""
+    return [
+        _pair(part, factors, number)
+        if isinstance(part, LayerJacobian)
+        else block_of([part], factors)
+        for part in factors.jacobians
+    ]
 
 
-def _squares(
-    layers: Sequence[Layer], row: "_Row", counted: Array
-) -> tuple[list[Array], list[Array]]:
-    """The diagonals of the layers and of the other sites, of a batch of rows that are counted."""
-    hessian = row.hessian * counted[:, None, None]
-    of_sites = [_square(jacobian, hessian).sum(axis=0) for jacobian in row.of_sites]
-    of_layers = []
-    for layer, x, jacobian in zip(layers, row.inputs, row.of_layers, strict=True):
-        grid = (x[:, 0] ** 2).T @ _square(jacobian[:, :, 0], hessian)
-        of_layers.append(jnp.ravel(grid.T if layer.axis else grid))
-    return of_layers, of_sites
-
-
-class _Totals(NamedTuple):
-    """Sums over rows: of A and B of each layer, and of other blocks."""
-
-    layers: tuple[tuple[Array, Array], ...]
-    blocks: tuple[Array, ...]
-
-
-class _Row(NamedTuple):
-    """Of one row: inputs (T, m) and J (C, T, k) of layers, J (C, d) of sites, H (C, C)."""
-
-    inputs: list[Array]
-    of_layers: list[Array]
-    of_sites: list[Array]
-    hessian: Array
-
-
-def _layers(rows: Rows, u: Array) -> tuple[LayeredProgram, int]:
-    """The layers of the program of the outputs of a row, and how many outputs it has."""
-
-    def outputs(u: Array, index: Array) -> Array:
-        return split_likelihood(rows.take(index[None]), u)[0](u)
-
-    program = jax.make_jaxpr(outputs)(u, jnp.zeros((), int))
-    (output,) = program.out_avals
-    return find_layers(program, rows.density.sites), output.size
-
-
-def _row(rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array) -> _Row:
-    """The derivatives of one row, backwards from its outputs to its layers and other sites."""
-    parts = [jnp.ravel(x) for x in rows.density.unravel(u).values()]
-    weights = {layer.site for layer in program.layers}
-    others = [i for i in range(len(parts)) if i not in weights]
-    _, loss = split_likelihood(rows.take(index[None]), u)
-
-    def outputs(moving: tuple[list[Array], list[Array]]) -> tuple[Array, list[Array]]:
-        perturbations, sites = moving
-        moved = dict(zip(others, sites, strict=True))
-        at = [moved.get(i, part) for i, part in enumerate(parts)]
-        return program.run(at, index, perturbations=perturbations)
-
-    still = [jnp.zeros((layer.positions, layer.outputs), u.dtype) for layer in program.layers]
-    eta, pullback, inputs = jax.vjp(outputs, (still, [parts[i] for i in others]), has_aux=True)
-    if kind == "gauss_newton":
-        rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
-    else:
-        rays, hessian = slope(loss, eta)[None], jnp.ones((1, 1), eta.dtype)
-    ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
-    return _Row(inputs, of_layers, of_sites, hessian)
-
-
-def _contract(layers: Sequence[Layer], row: _Row, counted: Array) -> _Totals:
-    """The sums over a batch of rows, of those that are counted."""
-    hessian = row.hessian * counted[:, None, None]
-    factors = []
-    for inputs, jacobian in zip(row.inputs, row.of_layers, strict=True):
-        weighted = inputs * counted[:, None, None]
-        of_inputs = jnp.tensordot(weighted, inputs, ((0, 1), (0, 1)))
-        factors.append((of_inputs, _squared(jacobian, hessian)))
-    blocks = tuple(_squared(jacobian[:, :, None], hessian) for jacobian in row.of_sites)
-    return _Totals(tuple(factors), blocks)
-
-
-def _squared(jacobian: Float[Array, "B C T k"], hessian: Float[Array, "B C C"]) -> Array:
-    """The sum of J' H J over rows and positions, shape (k, k)."""
-    product = jnp.einsum("bcd,bdtk->bctk", hessian, jacobian)
-    return jnp.tensordot(product, jacobian, ((0, 1, 2), (0, 1, 2)))
-
-
-def _square(jacobian: Float[Array, "B C k"], hessian: Float[Array, "B C C"]) -> Float[Array, "B k"]:
-    """The diagonals of J' H J of each row."""
-    return jnp.sum(jacobian * jnp.einsum("bcd,bdk->bck", hessian, jacobian), axis=1)
-
-
-def _sum(
-    rows: Rows,
-    u: Array,
-    program: LayeredProgram,
-    outputs: int,
-    kind: str,
-    batch_size: int | None,
-    contract: Callable[[_Row, Array], Any],
-) -> Any:
-    """The sum over batches of rows of what ``contract`` makes of them, weighted by 1, or 0 at the end."""
-    size = batch_size or _batch_size(rows, program.layers, outputs)
-    batches = -(-rows.number // size)
-    size = -(-rows.number // batches)
-    index = jnp.arange(batches * size).reshape(batches, size)
-    per_row = jax.vmap(partial(_row, rows, u, program, kind))
-
-    def of_batch(index: Array) -> Any:
-        counted = (index < rows.number).astype(u.dtype)  # what fills up the last batch is not
-        return contract(per_row(index % rows.number), counted)
-
-    def add(total: Any, index: Array) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, of_batch(index)), None
-
-    shapes = jax.eval_shape(of_batch, index[0])
-    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return jax.lax.scan(add, start, index)[0]
-
-
-def _batch_size(rows: Rows, layers: Sequence[Layer], outputs: int) -> int:
-    weights = {layer.site for layer in layers}
-    sites = [s.size for i, s in enumerate(rows.density.sites) if i not in weights]
-    widths = [max(x.inputs, outputs * x.outputs) * x.positions for x in layers]
-    largest = max([*widths, *(outputs * size for size in sites), 1])
-    return min(max(NUMBERS // largest, 1), rows.number)
+def _pair(part: LayerJacobian, factors: RowFactors, number: int) -> tuple[Array, Array]:
+    """The two factors of a layer, in the order of the axes of its weight."""
+    layer, jacobian = part.layer, part.of_outputs
+    of_inputs = jnp.tensordot(part.inputs, part.inputs, ((0, 1), (0, 1)))
+    of_inputs /= number * layer.positions
+    bent = factors.bent(jacobian.reshape(*jacobian.shape[:2], layer.positions * layer.outputs))
+    of_outputs = jnp.tensordot(bent.reshape(jacobian.shape), jacobian, ((0, 1, 2), (0, 1, 2)))
+    return (of_outputs, of_inputs) if layer.axis else (of_inputs, of_outputs)

@@ -5,7 +5,7 @@ vector u to the product that it is a factor of.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -62,14 +62,26 @@ class LayeredProgram:
 
     Attributes:
         layers: its dense layers, in the order of their sites.
+        refused: for each site with two axes that is not the weight of one layer, why.
     """
 
     layers: tuple[Layer, ...]
+    refused: tuple[UnsupportedModel, ...]
     _products: tuple[_Product, ...]
     _equations: tuple[Equation, ...]
     _reads: dict[int, int]  # equations that read a site from u, and which
     _inputs: int
     _output: Atom
+
+    def at_one_position(self) -> "LayeredProgram":
+        """The same function, with those layers alone that are applied once to a row."""
+        once = [i for i, layer in enumerate(self.layers) if layer.positions == 1]
+        layers, products = self.layers, self._products
+        return replace(
+            self,
+            layers=tuple(layers[i] for i in once),
+            _products=tuple(products[i] for i in once),
+        )
 
     def run(
         self, parts: Sequence[Array], *others: Array, perturbations: Sequence[Array]
@@ -118,18 +130,20 @@ def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram
 
     Returns:
         The :class:`LayeredProgram`.
-
-    Raises:
-        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer.
     """
     equations, output = equations_of(program)
     uses, reads = _uses(equations, output, sites)
     found: list[tuple[Layer, _Product]] = []
+    refused: list[UnsupportedModel] = []
     for i, site in enumerate(sites):
         if len(site.shape) == 2:
-            found.append(_only_layer(i, site, uses[i], equations))
+            try:
+                found.append(_only_layer(i, site, uses[i], equations))
+            except UnsupportedModel as error:
+                refused.append(error)
     return LayeredProgram(
         tuple(layer for layer, _ in found),
+        tuple(refused),
         tuple(product for _, product in found),
         tuple(equations),
         reads,

@@ -149,8 +149,12 @@ class DensePrecision(Precision):
         Raises:
             ValueError: it is not square, or not symmetric beyond rounding.
         """
-        even = symmetric_part(matrix)
-        return cls(even, jnp.linalg.cholesky(even))
+        return cls.of_symmetric(symmetric_part(matrix))
+
+    @classmethod
+    def of_symmetric(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
+        """Factorise a matrix of which the two triangles are equal to the last bit: not checked."""
+        return cls(matrix, jnp.linalg.cholesky(matrix, symmetrize_input=False))
 
     @property
     def shape(self) -> tuple[int, ...]:

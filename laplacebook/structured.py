@@ -69,7 +69,7 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
             lambda matrix: matrix + prior_hessian(density, u),
             gauss_newton.dense(density, u, kind, batch),
         )
-        return DensePrecision.of(whole)
+        return DensePrecision.of_symmetric(whole)
     prior *= loud(separate, prior.dtype)
     parts = _split(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":

@@ -10,8 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from laplacebook import gauss_newton
-from laplacebook.batches import _sizes
+from laplacebook import gauss_newton, symmetric
+from laplacebook.batches import array_sizes
 from laplacebook.curvature import matrix_of, prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.outputs import split_likelihood
@@ -92,11 +92,50 @@ def test_the_batch_size_does_not_matter():
 
 
 def test_wide_matrices_are_symmetric_and_whole(monkeypatch):
-    monkeypatch.setattr(gauss_newton, "WIDE", 5)
+    monkeypatch.setattr(symmetric, "WIDE", 5)
     density = density_of("categorical")
     dense = jax.jit(gauss_newton.dense)(density, u)
     np.testing.assert_array_equal(dense, dense.T)
     np.testing.assert_allclose(dense, expected(density, u)["gauss_newton"], atol=1e-12)
+
+
+def around_layers(X, y):
+    """Two layers, one with its weight on the left, between sites that are none; each axis counts."""
+    table = numpyro.sample("table", dist.Normal(0, 1).expand([2, 2]).to_event(2))
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([3]).to_event(1))
+    v = numpyro.sample("v", dist.Normal(0, 1).expand([4, 3]).to_event(2))
+    c = numpyro.sample("c", dist.Normal(0, 1))
+    hidden = jnp.tanh((X + table[(X[:, 0] > 0).astype(int)]) @ w + b)
+    with numpyro.plate("n", X.shape[0]):
+        numpyro.sample("y", dist.Categorical(logits=(v @ hidden.T).T + c * X[:, :1]), obs=y)
+
+
+def _noting(found, function):
+    return lambda part, factors: (found.append(part), function(part, factors))[1]
+
+
+def test_layers_by_pairs_are_what_they_are_by_their_jacobians(monkeypatch):
+    monkeypatch.setattr(symmetric, "DEEP", 1)
+    density = ModelDensity(around_layers, (X, classes))
+    v = jnp.asarray(np.random.default_rng(1).normal(size=density.dimension))
+    of_layers = []
+    monkeypatch.setattr(symmetric, "_layer_block", _noting(of_layers, symmetric._layer_block))
+
+    @jax.jit
+    def pieces(density, v):
+        return {kind: [f(density, v, kind, 3) for f in PIECES] for kind in right}
+
+    right = expected(density, v)
+    found = pieces(density, v)
+    assert {part.layer.axis for part in of_layers} == {0, 1}
+    for kind, (dense, diagonal, blocks) in found.items():
+        np.testing.assert_allclose(dense, right[kind], rtol=1e-11, atol=1e-12)
+        np.testing.assert_array_equal(dense, dense.T)
+        np.testing.assert_allclose(diagonal, np.diagonal(right[kind]), rtol=1e-11, atol=1e-12)
+        ends = np.cumsum([site.size for site in density.sites])
+        for block, a, b in zip(blocks, [0, *ends], ends, strict=False):
+            np.testing.assert_allclose(block, right[kind][a:b, a:b], rtol=1e-11, atol=1e-12)
 
 
 def _applied(product, v):
@@ -169,7 +208,7 @@ def test_memory_does_not_grow_with_the_number_of_rows():
     big = ModelDensity(logistic, (jnp.zeros((3000, 2)), jnp.zeros(3000)))
 
     program = jax.make_jaxpr(lambda u: gauss_newton.diagonal(big, u, batch_size=10))(jnp.zeros(2))
-    assert max(_sizes(program.jaxpr)) <= 3000
+    assert max(array_sizes(program.jaxpr)) <= 3000
 
 
 def test_a_kind_that_is_none_is_refused():

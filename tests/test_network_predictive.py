@@ -11,7 +11,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook import linearized
-from laplacebook.batches import _sizes
+from laplacebook.batches import array_sizes
 from laplacebook.density import ModelDensity
 from laplacebook.last_layer import last_layer_of
 from laplacebook.logistic_normal import sigmoid_mean
@@ -231,5 +231,5 @@ def test_rows_times_weights_are_never_in_memory():
         return linearized._by_rows(fit, new, u, lb.DiagonalPrecision(u), None, False)
 
     shapes = [jax.ShapeDtypeStruct(shape, float) for shape in ((N, 1), (D,))]
-    found = max(_sizes(jax.make_jaxpr(variances)(*shapes).jaxpr))
+    found = max(array_sizes(jax.make_jaxpr(variances)(*shapes).jaxpr))
     assert linearized._AT_ONCE / 2 < found <= linearized._AT_ONCE  # a batch of Jacobians was seen

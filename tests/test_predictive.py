@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import laplacebook as lb
 from laplacebook import linearized
-from laplacebook.batches import _sizes
+from laplacebook.batches import array_sizes
 from laplacebook.density import ModelDensity
 from laplacebook.models import logistic_regression
 
@@ -197,7 +197,7 @@ def test_rows_times_parameters_is_never_in_memory():
         precision = lb.DensePrecision.of(jnp.eye(d))
         return linearized.linearize(fit, new, jnp.zeros(d), precision)
 
-    found = max(_sizes(jax.make_jaxpr(variances)(shape).jaxpr))
+    found = max(array_sizes(jax.make_jaxpr(variances)(shape).jaxpr))
     assert 10 * n < found <= n * d / 2  # that is, a block of columns was seen
 
 
