@@ -142,9 +142,8 @@ class ModelDensity:
 
     def ravel(self, values: Mapping[str, Any]) -> Float[Array, " D"]:
         """The inverse of :meth:`unravel`."""
-        return jnp.concatenate(
-            [jnp.ravel(jnp.asarray(values[site.name], float)) for site in self.sites]
-        )
+        parts = [jnp.ravel(jnp.asarray(values[site.name], float)) for site in self.sites]
+        return jnp.concatenate(parts)
 
     def start(self, values: Mapping[str, Any] | None = None) -> Float[Array, " D"]:
         """Where the search begins: at ``values`` of the latent sites, or in the middle of the prior.
@@ -152,14 +151,14 @@ class ModelDensity:
         Raises:
             ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
         """
-        sites = self.sites  # first: a model that has none is refused with a reason
         if values is None:
+            sites = self.sites  # first: a model that has none is refused with a reason
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
-        values = start_values(values, sites)
-        u, inside = self._begin(values)
+        arrays = {name: jnp.asarray(value) for name, value in values.items()}
+        u, inside = self._begin(arrays)
         if not isinstance(inside, jax.core.Tracer) and not inside:
-            refuse_outside(*self._begin_at(values))
+            refuse_outside(*self._begin_at(arrays))
         return jax.lax.stop_gradient(u)
 
     @jax.jit
@@ -170,7 +169,8 @@ class ModelDensity:
         return self.ravel(points), jnp.all(jnp.stack(inside))
 
     def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
-        trace = self._run(handlers.substitute(self.model, data=values))
+        data = start_values(values, self.sites)
+        trace = self._run(handlers.substitute(self.model, data=data))
         return trace, self._coordinates(trace, self.sites)
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
