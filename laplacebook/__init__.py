@@ -44,8 +44,7 @@ from laplacebook.storage import load
 from laplacebook.table import Table
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 from laplacebook.train import train
-
-__version__ = "0.1.0"
+from laplacebook.version import __version__ as __version__
 
 __all__ = [
     "BlockPrecision",

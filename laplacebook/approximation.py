@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from laplacebook.checks import require_number
+from laplacebook.checks import is_traced, require_number
 from laplacebook.consistency import follows_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain, twice_differentiable
@@ -19,7 +19,6 @@ from laplacebook.low_rank import LowRankPrecision
 from laplacebook.memory import require_memory
 from laplacebook.mode import MANY, Certificate
 from laplacebook.precision import Precision
-from laplacebook.requirements import is_traced
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import EXACT, Settings
 from laplacebook.several import by_height, distinct, more_starts

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.approximation import EDGE
+from laplacebook.checks import require_numbers
 from laplacebook.chunk_checks import changed, require_same_prior, same_to
 from laplacebook.consistency import FEW as FEW_NODES
 from laplacebook.consistency import NODES, direction_of_look, fails, follows_finely
@@ -40,7 +41,6 @@ from laplacebook.precision import (
     DiagonalPrecision,
     Precision,
 )
-from laplacebook.requirements import require_numbers
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.start import off_centre

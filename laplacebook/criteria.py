@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from laplacebook.errors import UnsupportedModel
 from laplacebook.last_layer import LastLayer
-from laplacebook.plain import is_plain
+from laplacebook.plain_model import is_plain
 from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
 

@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.checks import require_number
+from laplacebook.checks import require_number, require_numbers
 from laplacebook.chunk_checks import changed, require_sum
 from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
 from laplacebook.progress import progress
-from laplacebook.requirements import require_numbers
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
 

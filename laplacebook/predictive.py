@@ -16,7 +16,7 @@ from laplacebook.estimate import Estimate
 from laplacebook.linearized import Linearized, linearize
 from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
 from laplacebook.outcomes import outcome_at
-from laplacebook.plain import is_plain
+from laplacebook.plain_model import is_plain
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 

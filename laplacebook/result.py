@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
+from laplacebook.archive import save
 from laplacebook.checks import coordinates, require_number, require_sample_shape
 from laplacebook.density import ModelDensity
 from laplacebook.guide import laplace_guide
@@ -233,8 +234,6 @@ class LaplaceApproximation:
         Raises:
             LaplaceError: the fit failed, so there is nothing to save; or it is of a plain density.
         """
-        from laplacebook.storage import save  # which needs this class to load
-
         self._not_a_batch()
         save(self, path)
 

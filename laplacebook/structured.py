@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook import gauss_newton
+from laplacebook.checks import require_numbers
 from laplacebook.curvature import prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.eigenpairs import top_eigenpairs
@@ -21,7 +22,6 @@ from laplacebook.precision import (
     Precision,
     loud,
 )
-from laplacebook.requirements import require_numbers
 from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
