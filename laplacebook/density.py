@@ -1,6 +1,6 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``last_layer`` and ``guide``, and nowhere else.
 """
 
 import functools

@@ -2,14 +2,10 @@
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from numpyro.distributions import (
-    Distribution,
-    ExpandedDistribution,
-    Independent,
-    MaskedDistribution,
-)
+from numpyro.distributions import Distribution, MaskedDistribution
 
 from laplacebook.density import ModelDensity
+from laplacebook.wrappers import wrapped
 
 __all__ = ["observed_numbers", "observed_sites", "same_numbers"]
 
@@ -69,9 +65,8 @@ def _seen(site: dict) -> np.ndarray:
 
 def _unmasked(fn: Distribution, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
     seen = np.ones(shape, bool)
-    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
-        if isinstance(fn, MaskedDistribution):
-            mask = np.asarray(fn._mask)
-            seen &= mask.reshape(mask.shape + (1,) * fn.event_dim)
-        fn = fn.base_dist
+    for layer in wrapped(fn):
+        if isinstance(layer, MaskedDistribution):
+            mask = np.asarray(layer._mask)
+            seen &= mask.reshape(mask.shape + (1,) * layer.event_dim)
     return seen

@@ -13,9 +13,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import (
     Distribution,
-    ExpandedDistribution,
     ImproperUniform,
-    Independent,
     MaskedDistribution,
     TransformedDistribution,
     biject_to,
@@ -26,6 +24,7 @@ from numpyro.infer.initialization import init_to_feasible
 from laplacebook.broadcasting import refuse_crossed
 from laplacebook.errors import UnsupportedModel
 from laplacebook.validity import innermost
+from laplacebook.wrappers import wrapped
 
 __all__ = ["Site", "find_sites"]
 
@@ -238,15 +237,13 @@ def _refuse_misshapen(trace: dict) -> None:
             refuse_crossed(site)
 
 
-_WRAPPERS = (ExpandedDistribution, Independent, MaskedDistribution, TransformedDistribution)
-
-
 def _is_improper(fn: Distribution) -> bool:
-    while isinstance(fn, _WRAPPERS):
-        if isinstance(fn, MaskedDistribution) and fn._mask is not True:
-            return True
-        fn = fn.base_dist
-    return type(fn) is ImproperUniform
+    *wrappers, inner = wrapped(fn)
+    if any(isinstance(layer, MaskedDistribution) and layer._mask is not True for layer in wrappers):
+        return True
+    if isinstance(inner, TransformedDistribution):
+        return _is_improper(inner.base_dist)
+    return type(inner) is ImproperUniform
 
 
 def _discrete(site: dict) -> UnsupportedModel:
