@@ -5,6 +5,7 @@ from types import ModuleType
 
 from laplacebook import datasets, exercises, models
 from laplacebook.approximation import laplace
+from laplacebook.block import BlockPrecision
 from laplacebook.bridge import bridge_sampling
 from laplacebook.chunks import laplace_of_chunks
 from laplacebook.comparison import compare
@@ -35,7 +36,7 @@ from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.passes import Chunks
 from laplacebook.plain import laplace_of_density
-from laplacebook.precision import BlockPrecision, DensePrecision, DiagonalPrecision, Precision
+from laplacebook.precision import DensePrecision, DiagonalPrecision, Precision
 from laplacebook.predictive import Prediction, predict
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.approximation import EDGE
+from laplacebook.block import BlockPrecision
 from laplacebook.checks import require_numbers
 from laplacebook.chunk_checks import changed, require_same_prior, same_to
 from laplacebook.consistency import FEW as FEW_NODES
@@ -36,7 +37,6 @@ from laplacebook.newton_steps import (
 )
 from laplacebook.passes import ChunkedDensity, Part, Passes
 from laplacebook.precision import (
-    BlockPrecision,
     DensePrecision,
     DiagonalPrecision,
     Precision,

@@ -1,7 +1,7 @@
 """The evidence by draws: from the prior, or from the approximation."""
 
 from collections.abc import Callable
-from math import lgamma, log, nan, pi
+from math import lgamma, log, nan
 from numbers import Real
 from typing import Any
 
@@ -254,12 +254,11 @@ def _importance_weight(
 ) -> Array:
     to_normal, to_scale = jax.random.split(key)
     z = jax.random.normal(to_normal, mode.shape, mode.dtype)
-    log_volume = precision.log_determinant() / 2 - mode.size / 2 * log(2 * pi)
     if heaviness is None:
-        return density.log_joint(mode + precision.whitened(z)) - log_volume + z @ z / 2
+        return density.log_joint(mode + precision.whitened(z)) + precision.log_volume() + z @ z / 2
     nu, constant = heaviness
     t = z / jnp.sqrt(jax.random.chisquare(to_scale, nu, dtype=mode.dtype) / nu)
-    log_q = log_volume + constant - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
+    log_q = constant - precision.log_volume() - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
     return density.log_joint(mode + precision.whitened(t)) - log_q
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.ascent import Objective
+from laplacebook.block import BlockPrecision
 from laplacebook.curvature import prior_curvature, value_gradient_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
@@ -23,7 +24,7 @@ from laplacebook.hyperparameters import Hyperparameters
 from laplacebook.kronecker import Eigenbasis
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.outputs import slope, split_likelihood
-from laplacebook.precision import BlockPrecision, DiagonalPrecision, Leaf, Precision
+from laplacebook.precision import DiagonalPrecision, Leaf, Precision
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.structured import kept, precision_at
@@ -125,7 +126,7 @@ class Stored(Objective):
         parts = jnp.split(prior, ends[:-1])
         pairs = zip(self.curvature, parts, strict=True)
         precision = BlockPrecision.of(tuple(factor * g + jnp.diag(p) for g, p in pairs))
-        return log_joint + (u.size * log(2 * pi) - precision.log_determinant()) / 2, u
+        return log_joint + precision.log_volume(), u
 
 
 @partial(
@@ -158,7 +159,7 @@ class Recomputed(Objective):
             precision = kept(hessian, sizes, self.settings.structure)
         else:
             loss, precision = density.loss(u)[0], precision_at(density, u, self.settings)
-        return (u.size * log(2 * pi) - precision.log_determinant()) / 2 - loss, u
+        return precision.log_volume() - loss, u
 
 
 def at_fixed_mode(

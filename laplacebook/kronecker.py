@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.block import BlockPrecision
 from laplacebook.checks import coordinates
-from laplacebook.precision import BlockPrecision, DensePrecision, Leaf, Precision, aligned, loud
+from laplacebook.precision import DensePrecision, Leaf, Precision, aligned, loud
 
 __all__ = ["Eigenbasis", "KroneckerBlock", "KroneckerPrecision"]
 

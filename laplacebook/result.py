@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import log, pi
 from os import PathLike
 from typing import Any
 
@@ -92,8 +91,7 @@ class LaplaceApproximation:
         Bishop (2006), equation 4.137. In the book: :eq:`model-comparison-log-occam` of
         :doc:`/book/model-comparison`.
         """
-        dimension = self.mode_vector.shape[-1]
-        return self.log_prior + dimension / 2 * log(2 * pi) - self.precision.log_determinant() / 2
+        return self.log_prior + self.precision.log_volume()
 
     @property
     def log_evidence(self) -> Float[Array, "*B"]:
@@ -113,7 +111,7 @@ class LaplaceApproximation:
         self._not_a_batch()
         offset = coordinates(u, self.mode_vector.shape) - self.mode_vector
         quadratic = offset @ self.precision.matvec(offset)
-        return (self.precision.log_determinant() - offset.size * log(2 * pi) - quadratic) / 2
+        return -self.precision.log_volume() - quadratic / 2
 
     def sample_vector(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
