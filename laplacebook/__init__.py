@@ -20,7 +20,6 @@ from laplacebook.errors import (
     UnsupportedModel,
 )
 from laplacebook.estimate import Estimate
-from laplacebook.evidence import importance_sampling, prior_sampling
 from laplacebook.gaussian import (
     LinearGaussian,
     condition,
@@ -29,6 +28,7 @@ from laplacebook.gaussian import (
     linear_gaussian,
     marginal,
 )
+from laplacebook.importance import importance_sampling
 from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.maximize_evidence import EvidenceMaximum, maximize_evidence
@@ -38,6 +38,7 @@ from laplacebook.passes import Chunks
 from laplacebook.plain import laplace_of_density
 from laplacebook.precision import DensePrecision, DiagonalPrecision, Precision
 from laplacebook.predictive import Prediction, predict
+from laplacebook.prior_sampling import prior_sampling
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
 from laplacebook.sharding import shard

@@ -15,9 +15,10 @@ from laplacebook.checks import require_numbers
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
-from laplacebook.evidence import defined, importance_weights
+from laplacebook.importance import importance_weights
 from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
+from laplacebook.weights import defined
 
 __all__ = ["bridge_sampling"]
 

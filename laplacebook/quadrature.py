@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 from laplacebook.batches import at_many
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
-from laplacebook.evidence import defined
 from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
+from laplacebook.weights import defined
 
 __all__ = ["gauss_hermite"]
 

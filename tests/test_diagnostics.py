@@ -13,7 +13,7 @@ from arviz_stats.base.array import array_stats
 from scipy import integrate, stats
 
 import laplacebook as lb
-from laplacebook.evidence import importance_weights
+from laplacebook.importance import importance_weights
 from laplacebook.pareto import pareto_k
 from tests.models import coin, line, normal
 from tests.test_start import square
