@@ -20,7 +20,7 @@ from laplacebook.memory import require_memory
 from laplacebook.mode import MANY, Certificate
 from laplacebook.precision import Precision
 from laplacebook.result import LaplaceApproximation
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.several import by_height, distinct, more_starts
 from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
@@ -139,7 +139,7 @@ def approximate(
     starts: int = 1,
     key: Key[Array, ""] | None = None,
     throw: bool = True,
-    settings: Settings = EXACT,
+    settings: Settings = DENSE_HESSIAN,
 ) -> LaplaceApproximation:
     """The Laplace approximation of a density.
 
@@ -264,7 +264,7 @@ def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceAppro
 
 
 @partial(jax.jit, static_argnames="settings")
-def search(density: ModelDensity, start: Array | None, settings: Settings = EXACT) -> Fit:
+def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
     given = jnp.zeros(()) if start is None else start

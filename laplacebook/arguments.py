@@ -19,7 +19,14 @@ from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
 from laplacebook.sharding import here, placed
 
-__all__ = ["arrays_blamed", "join", "not_finite", "positional_names", "split", "within_handlers"]
+__all__ = [
+    "arrays_blamed",
+    "join",
+    "not_finite_arguments",
+    "positional_names",
+    "split",
+    "within_handlers",
+]
 
 _NUMBERS = bool | int | float | complex
 
@@ -65,7 +72,7 @@ def join(
     return jax.tree.unflatten(structure, leaves)
 
 
-def not_finite(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
+def not_finite_arguments(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     """Which arguments have a NaN or an infinity, how many and where.
 
     Returns:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from laplacebook.checks import coordinates
 from laplacebook.precision import DensePrecision, Precision, loud
 
-__all__ = ["BlockPrecision"]
+__all__ = ["BlockPrecision", "blocks_of"]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=[])
@@ -74,3 +74,8 @@ class BlockPrecision(Precision):
     def _loud(self) -> Float[Array, "*B"]:
         """One; NaN if one of the blocks is not positive definite."""
         return loud(~jnp.isnan(self.log_determinant()), self._dtype)
+
+
+def blocks_of(precision: Precision) -> tuple[Precision, ...]:
+    """The blocks of a precision; of one that has none, itself."""
+    return precision.blocks if isinstance(precision, BlockPrecision) else (precision,)

@@ -9,7 +9,7 @@ from laplacebook.wrappers import wrapped
 
 __all__ = ["observed_numbers", "observed_sites", "same_numbers"]
 
-ROUNDING = 16  # units in the last place
+_UNITS = 16  # units in the last place
 
 
 def observed_sites(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, dict]:
@@ -51,7 +51,7 @@ def same_numbers(one: np.ndarray, other: np.ndarray) -> bool:
     if one.size != other.size or not one.size:
         return one.size == other.size
     coarsest = max(np.finfo(x.dtype).eps for x in (one, other))
-    return bool(np.all(np.abs(one - other) <= ROUNDING * coarsest * np.abs(one)))
+    return bool(np.all(np.abs(one - other) <= _UNITS * coarsest * np.abs(one)))
 
 
 def _seen(site: dict) -> np.ndarray:

@@ -270,7 +270,7 @@ def _require_finite(new: ModelDensity, result: Array) -> None:
         return
     raise NonFinite(
         "There is no prediction for these new arguments.",
-        causes=new.not_finite()
+        causes=new.not_finite_arguments()
         or [
             "the outcome's distribution has no mean, as the Cauchy distribution has none",
             "the outcome depends on others that are not known (an autoregressive model)",

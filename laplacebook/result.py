@@ -22,7 +22,7 @@ from laplacebook.mode import Certificate
 from laplacebook.observations import observed_sites
 from laplacebook.precision import Leaf, Precision
 from laplacebook.report import improper_evidence, modes_found, settings_lines, summary_table
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.table import Table
 
 __all__ = ["LaplaceApproximation"]
@@ -77,7 +77,7 @@ class LaplaceApproximation:
     certificate: Certificate
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
-    settings: Settings = EXACT
+    settings: Settings = DENSE_HESSIAN
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from laplacebook.checks import require_number
 
-__all__ = ["EXACT", "Settings"]
+__all__ = ["DENSE_HESSIAN", "Settings"]
 
 CURVATURES = ("hessian", "gauss_newton", "empirical_fisher")
 STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer")
@@ -76,4 +76,4 @@ def _is_between(tolerance: Any) -> bool:
     return isinstance(tolerance, Real) and 0 < float(tolerance) < 1
 
 
-EXACT = Settings()
+DENSE_HESSIAN = Settings()
