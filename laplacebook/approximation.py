@@ -26,7 +26,7 @@ from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
 from laplacebook.structured import low_rank_at
 
-__all__ = ["approximate", "laplace", "search", "search_again"]
+__all__ = ["EDGE", "approximate", "laplace", "search", "search_again"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 

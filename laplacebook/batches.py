@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from laplacebook.progress import progress
 
-__all__ = ["at_many"]
+__all__ = ["NUMBERS", "at_many"]
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own

@@ -8,7 +8,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
 from laplacebook.validity import Parameter, parameters, supports_data
 
-__all__ = ["not_finite", "print_point"]
+__all__ = ["because", "not_finite", "print_point"]
 
 
 def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
@@ -115,6 +115,7 @@ def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -
 
 
 def because(arguments: list[str]) -> str:
+    """The end of a sentence that says which arguments may be to blame, of phrases about them."""
     return f"; {' and '.join(arguments[:3])}" if arguments else ""
 
 

@@ -29,7 +29,7 @@ from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.structured import kept, precision_at
 
-__all__ = ["Decomposed", "Recomputed", "Stored", "at_fixed_mode"]
+__all__ = ["at_fixed_mode"]
 
 
 class _Scales(NamedTuple):

@@ -16,7 +16,7 @@ from laplacebook.metric import COARSEST, FEW
 from laplacebook.newton import newton
 from laplacebook.precision import Leaf
 
-__all__ = ["MANY", "Certificate", "Mode", "find_mode", "loud_tangents", "no_tangent"]
+__all__ = ["MANY", "Certificate", "find_mode", "loud_tangents", "no_tangent"]
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
 MANY = 3000

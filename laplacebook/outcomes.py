@@ -16,7 +16,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 from laplacebook.wrappers import unwrapped
 
-__all__ = ["Outcome", "latent_values", "outcome_at", "outcome_given"]
+__all__ = ["latent_values", "outcome_at", "outcome_given"]
 
 
 @partial(

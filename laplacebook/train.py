@@ -17,7 +17,7 @@ from laplacebook.progress import progress
 from laplacebook.row_sums import require_sum
 from laplacebook.rows import Rows, require_batch_size, rows_of
 
-__all__ = ["minibatch_loss", "train"]
+__all__ = ["train"]
 
 _CHUNKS = 50  # of the steps: between them the progress bar moves
 
