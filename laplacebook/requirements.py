@@ -24,7 +24,9 @@ def require_approximation(approx: Any) -> None:
         TypeError: it is something else.
     """
     if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(f"This takes what laplace(...) returns, not a {type(approx).__name__}.")
+        raise TypeError(
+            f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
+        )
 
 
 def require_fit(approx: Any, *, mappable: bool = True) -> None:

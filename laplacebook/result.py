@@ -198,8 +198,10 @@ class LaplaceApproximation:
         tails = [(1 - probability) / 2, (1 + probability) / 2]
         deviations, quantiles = self._marginals(tails)
         columns = {"mode": self.mode, "sd": deviations}
+        digits = 6 if probability > 1e-4 else 14  # fewer would call both ends 50 %
         for i, tail in enumerate(tails):
-            columns[f"{100 * tail:.6g} %"] = {name: ends[i] for name, ends in quantiles.items()}
+            end = {name: values[i] for name, values in quantiles.items()}
+            columns[f"{100 * tail:.{digits}g} %"] = end
         return summary_table(self.density, columns)
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:

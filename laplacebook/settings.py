@@ -46,8 +46,8 @@ class Settings:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}.")
         if self.curvature == "hessian" and self.structure not in _OF_THE_HESSIAN:
             raise ValueError(
-                f'structure="{self.structure}" is made of row factors, which the Hessian does not '
-                'have: use curvature="gauss_newton", or one of the structures '
+                f'structure="{self.structure}" is made of derivatives of the outputs of the model, and '
+                'the Hessian is not: use curvature="gauss_newton", or one of the structures '
                 f"{', '.join(_OF_THE_HESSIAN)}."
             )
         if (self.rank is not None) != (self.structure == "low_rank"):

@@ -192,6 +192,8 @@ def test_the_summary_has_a_row_for_each_number():
     assert table["site"][-1] == "many[1, 2]"
     assert len(table) == 3 + 3 + 1 + 1 + 1 + 6
     assert all(row["25 %"] < row["75 %"] for row in table.rows())
+    narrow = lb.laplace(coin, COIN).summary(1e-8)
+    assert list(narrow.columns)[3:] == ["49.9999995 %", "50.0000005 %"]
     row = lb.laplace(coin, COIN).summary().rows()[0]
     theta = expit(stats.norm(1.2039728, 0.6582806).ppf([0.05, 0.95]))
     assert row == {
