@@ -5,6 +5,7 @@ from types import ModuleType
 
 from laplacebook import datasets, exercises, models
 from laplacebook.approximation import laplace
+from laplacebook.block import BlockPrecision
 from laplacebook.bridge import bridge_sampling
 from laplacebook.chunks import laplace_of_chunks
 from laplacebook.comparison import compare
@@ -19,7 +20,6 @@ from laplacebook.errors import (
     UnsupportedModel,
 )
 from laplacebook.estimate import Estimate
-from laplacebook.evidence import importance_sampling, prior_sampling
 from laplacebook.gaussian import (
     LinearGaussian,
     condition,
@@ -28,6 +28,7 @@ from laplacebook.gaussian import (
     linear_gaussian,
     marginal,
 )
+from laplacebook.importance import importance_sampling
 from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.maximize_evidence import EvidenceMaximum, maximize_evidence
@@ -35,8 +36,9 @@ from laplacebook.maximum_likelihood import maximum_likelihood
 from laplacebook.mode import Certificate
 from laplacebook.passes import Chunks
 from laplacebook.plain import laplace_of_density
-from laplacebook.precision import BlockPrecision, DensePrecision, DiagonalPrecision, Precision
+from laplacebook.precision import DensePrecision, DiagonalPrecision, Precision
 from laplacebook.predictive import Prediction, predict
+from laplacebook.prior_sampling import prior_sampling
 from laplacebook.quadrature import gauss_hermite
 from laplacebook.result import LaplaceApproximation
 from laplacebook.sharding import shard
@@ -44,8 +46,7 @@ from laplacebook.storage import load
 from laplacebook.table import Table
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 from laplacebook.train import train
-
-__version__ = "0.1.0"
+from laplacebook.version import __version__ as __version__
 
 __all__ = [
     "BlockPrecision",

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from laplacebook.checks import require_number
+from laplacebook.checks import is_traced, require_number
 from laplacebook.consistency import follows_gradient
 from laplacebook.density import ModelDensity
 from laplacebook.explain import explain, twice_differentiable
@@ -19,15 +19,14 @@ from laplacebook.low_rank import LowRankPrecision
 from laplacebook.memory import require_memory
 from laplacebook.mode import MANY, Certificate
 from laplacebook.precision import Precision
-from laplacebook.requirements import is_traced
 from laplacebook.result import LaplaceApproximation
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.several import by_height, distinct, more_starts
 from laplacebook.shortfall import explain_shortfall
 from laplacebook.start import off_centre
 from laplacebook.structured import low_rank_at
 
-__all__ = ["approximate", "laplace", "search", "search_again"]
+__all__ = ["EDGE", "approximate", "laplace", "search", "search_again"]
 
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
@@ -140,7 +139,7 @@ def approximate(
     starts: int = 1,
     key: Key[Array, ""] | None = None,
     throw: bool = True,
-    settings: Settings = EXACT,
+    settings: Settings = DENSE_HESSIAN,
 ) -> LaplaceApproximation:
     """The Laplace approximation of a density.
 
@@ -265,7 +264,7 @@ def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceAppro
 
 
 @partial(jax.jit, static_argnames="settings")
-def search(density: ModelDensity, start: Array | None, settings: Settings = EXACT) -> Fit:
+def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
     given = jnp.zeros(()) if start is None else start

@@ -19,7 +19,14 @@ from laplacebook.narrowing import loses
 from laplacebook.program import Fixed, is_data
 from laplacebook.sharding import here, placed
 
-__all__ = ["arrays_blamed", "join", "not_finite", "positional_names", "split"]
+__all__ = [
+    "arrays_blamed",
+    "join",
+    "not_finite_arguments",
+    "positional_names",
+    "split",
+    "within_handlers",
+]
 
 _NUMBERS = bool | int | float | complex
 
@@ -65,7 +72,7 @@ def join(
     return jax.tree.unflatten(structure, leaves)
 
 
-def not_finite(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
+def not_finite_arguments(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     """Which arguments have a NaN or an infinity, how many and where.
 
     Returns:
@@ -160,16 +167,21 @@ def positional_names(model: Callable, count: int) -> list[str]:
         model: a function, or one within handlers of NumPyro.
         count: how many there are.
     """
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
     try:
-        parameters = list(inspect.signature(model).parameters.values())
+        parameters = list(inspect.signature(within_handlers(model)).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     single = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
     extra = (f"{rest}[{i}]" for i in range(count))
     return [*single[:count], *islice(extra, max(0, count - len(single)))]
+
+
+def within_handlers(model: Callable) -> Callable:
+    """The function that handlers of NumPyro are around, if any are."""
+    while isinstance(model, Messenger) and model.fn is not None:
+        model = model.fn
+    return model
 
 
 def _in_order(tree: Any) -> Any:

@@ -8,7 +8,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite
 from laplacebook.validity import Parameter, parameters, supports_data
 
-__all__ = ["not_finite", "print_point"]
+__all__ = ["because", "not_finite", "print_point"]
 
 
 def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
@@ -21,7 +21,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     missing = [s for s in observed if not np.all(np.isfinite(s["value"]))]
     outside = [s for s in observed if not supports_data(s)]
     infinite = [trace[n] for n in log_probs if not np.isfinite(log_probs[n])]
-    arguments, at = density.not_finite(), print_point(density, u)
+    arguments, at = density.not_finite_arguments(), print_point(density, u)
     if missing and not all(np.isfinite(log_probs[s["name"]]) for s in missing):
         return _missing_data(missing[0], arguments)
     if wrong:
@@ -44,7 +44,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
 
 
 def _elsewhere(density: ModelDensity, u: Array) -> NonFinite:
-    here = f" ({' and '.join(found)})" if (found := density.not_finite()) else ""
+    here = f" ({' and '.join(found)})" if (found := density.not_finite_arguments()) else ""
     return NonFinite(
         f"The {density.function} is not finite at the point where the search stood, {print_point(density, u)}, "
         f"and its data lie on several hosts, of which each sees its own rows{here}.",
@@ -115,6 +115,7 @@ def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -
 
 
 def because(arguments: list[str]) -> str:
+    """The end of a sentence that says which arguments may be to blame, of phrases about them."""
     return f"; {' and '.join(arguments[:3])}" if arguments else ""
 
 

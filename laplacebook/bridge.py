@@ -11,12 +11,14 @@ from jaxtyping import Array, Float, Key
 from numpyro.diagnostics import effective_sample_size
 
 from laplacebook.batches import at_many
+from laplacebook.checks import require_numbers
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NotConverged
 from laplacebook.estimate import FEWEST, Estimate
-from laplacebook.evidence import defined, importance_weights
-from laplacebook.requirements import require_fit, require_numbers, require_proper
+from laplacebook.importance import importance_weights
+from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
+from laplacebook.weights import defined
 
 __all__ = ["bridge_sampling"]
 

@@ -5,14 +5,9 @@ up N x N terms of N observations, and says nothing.
 """
 
 import jax.numpy as jnp
-from numpyro.distributions import (
-    Distribution,
-    ExpandedDistribution,
-    Independent,
-    MaskedDistribution,
-)
 
 from laplacebook.errors import UnsupportedModel
+from laplacebook.wrappers import unwrapped
 
 __all__ = ["refuse_crossed"]
 
@@ -30,7 +25,7 @@ def refuse_crossed(site: dict) -> None:
         UnsupportedModel: the shapes do not fit together, or fit only crosswise.
     """
     fn, shape = site["fn"], jnp.shape(site["value"])
-    base = _innermost(fn)
+    base = unwrapped(fn)
     cut = max(len(shape) - base.event_dim, 0)
     data, own = shape[:cut], base.batch_shape
     # A plate counts axes of the batch, to which the events of to_event do not belong.
@@ -45,13 +40,6 @@ def refuse_crossed(site: dict) -> None:
     scalar = not shape and not base.event_dim
     if apart or ((crossed or (idle and not scalar)) and undeclared):
         raise _misfit(site["name"], shape, own + base.event_shape, apart)
-
-
-def _innermost(fn: Distribution) -> Distribution:
-    """The distribution before plates and ``expand`` repeated it."""
-    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
-        fn = fn.base_dist
-    return fn
 
 
 def _size(shape: tuple[int, ...], axis: int) -> int:

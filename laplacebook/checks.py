@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-__all__ = ["coordinates", "require_number", "require_sample_shape", "symmetric_part"]
+__all__ = [
+    "coordinates",
+    "is_traced",
+    "require_number",
+    "require_numbers",
+    "require_sample_shape",
+    "symmetric_part",
+]
 
 
 def require_number(name: str, number: Any) -> None:
@@ -20,6 +27,28 @@ def require_number(name: str, number: Any) -> None:
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether a number of a pytree is not known yet, under a JAX transformation."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def require_numbers(what: str, tree: Any) -> None:
+    """Refuse a JAX transformation of what looks at numbers.
+
+    Args:
+        what: names it.
+        tree: a pytree of what it looks at.
+
+    Raises:
+        ValueError: a number is not known yet.
+    """
+    if is_traced(tree):
+        raise ValueError(
+            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): call it outside of "
+            "compiled programs, on one approximation or data set at a time."
+        )
 
 
 def coordinates(v: Array, shape: tuple[int, ...], columns: bool = False) -> Array:

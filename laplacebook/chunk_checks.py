@@ -9,12 +9,12 @@ from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.row_sums import add_up
 from laplacebook.rows import Rows, on_one_device, rows_of
 
-__all__ = ["changed", "require_same_prior", "require_sum", "same_to"]
+__all__ = ["changed", "require_same_prior", "require_sum_of_chunks", "same_to"]
 
 CHECKED = 1024  # rows of a chunk, by which it is seen whether the log likelihood is a sum over rows
 
 
-def require_sum(
+def require_sum_of_chunks(
     first: ModelDensity, second: ModelDensity | None, u: Float[Array, " D"]
 ) -> ModelDensity:
     """Refuse a model whose log likelihood is not the sum over rows.

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.approximation import EDGE
+from laplacebook.block import BlockPrecision, blocks_of
+from laplacebook.checks import require_numbers
 from laplacebook.chunk_checks import changed, require_same_prior, same_to
-from laplacebook.consistency import FEW as FEW_NODES
-from laplacebook.consistency import NODES, direction_of_look, fails, follows_finely
-from laplacebook.curvature import value_gradient_hessian
+from laplacebook.consistency import LOOK_NODES, NODES, direction_of_look, fails, follows_finely
+from laplacebook.curvature import in_single, rough_hessian, value_gradient_hessian
 from laplacebook.density import Terms
 from laplacebook.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.explain import explain, twice_differentiable
@@ -35,12 +36,10 @@ from laplacebook.newton_steps import (
 )
 from laplacebook.passes import ChunkedDensity, Part, Passes
 from laplacebook.precision import (
-    BlockPrecision,
     DensePrecision,
     DiagonalPrecision,
     Precision,
 )
-from laplacebook.requirements import require_numbers
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.start import off_centre
@@ -49,7 +48,7 @@ from laplacebook.structured import kept, precision_at
 __all__ = ["laplace_of_chunks"]
 
 ADDING_UP = ("dense", "diagonal", "block")
-MIDDLE = FEW_NODES // 2  # the node at the mode
+MIDDLE = LOOK_NODES // 2  # the node at the mode
 
 
 def laplace_of_chunks(
@@ -123,7 +122,7 @@ def laplace_of_chunks(
             'laplace with curvature="gauss_newton" and a structure.',
         )
     u = _start(first, None if start is None else first.start(start))
-    passes.require_sum(u)
+    passes.require_sum_of_chunks(u)
     first = passes.first  # fewer rows
     with twice_differentiable():
         found = _search(passes, u)
@@ -219,9 +218,7 @@ def _exact(part: Part, u: Array) -> Array:
 
 @jax.jit
 def _rough(part: Part, u: Array) -> Array:
-    """In single precision."""
-    low = jax.tree.map(lambda x: jnp.float32(x) if x.dtype == jnp.float64 else x, (part, u))
-    return value_gradient_hessian(low[0].loss, low[1])[3].astype(u.dtype)
+    return rough_hessian(in_single(part).loss, u)
 
 
 def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:
@@ -247,8 +244,7 @@ def _entries(part: Part, u: Array, settings: Settings) -> tuple[Array, ...]:
     precision = precision_at(part, u, settings)
     if isinstance(precision, DiagonalPrecision):
         return (precision.diagonal,)
-    blocks = precision.blocks if isinstance(precision, BlockPrecision) else (precision,)
-    return tuple(block.matrix for block in blocks)
+    return tuple(block.matrix for block in blocks_of(precision))
 
 
 def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
@@ -265,7 +261,7 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
     nodes = jnp.asarray(NODES, found.point.dtype)
     valid, line = True, jnp.zeros(())
     for look, is_valid, terms_here in passes.each(
-        _along, found.point, direction, nodes[:FEW_NODES]
+        _along, found.point, direction, nodes[:LOOK_NODES]
     ):
         valid &= bool(is_valid)
         line = line + look
@@ -277,7 +273,7 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
         )
     if valid and fails(*line):
         finer = sum(
-            look for look, *_ in passes.each(_along, found.point, direction, nodes[FEW_NODES:])
+            look for look, *_ in passes.each(_along, found.point, direction, nodes[LOOK_NODES:])
         )
         return bool(follows_finely(*finer))
     return valid

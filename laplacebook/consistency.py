@@ -10,7 +10,14 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.precision import Precision
 
-__all__ = ["FEW", "NODES", "direction_of_look", "fails", "follows_finely", "follows_gradient"]
+__all__ = [
+    "LOOK_NODES",
+    "NODES",
+    "direction_of_look",
+    "fails",
+    "follows_finely",
+    "follows_gradient",
+]
 
 ALLOWED = 0.1  # of the log joint, in nats
 SHARE = 0.25  # of its own change, or of what bounds the error of the quadrature
@@ -20,7 +27,7 @@ WEIGHTS = np.array([1 / 20, 49 / 180, 16 / 45, 49 / 180, 1 / 20])  # on an inter
 PANELS = 16  # of the finer look, to each side: neighbours share a node
 FINE = np.append(np.add.outer(np.arange(PANELS), (1 + LOBATTO[:-1]) / 2) / PANELS, 1)
 NODES = np.concatenate([LOBATTO, -FINE, FINE])
-FEW = LOBATTO.size
+LOOK_NODES = LOBATTO.size
 
 
 def follows_gradient(
@@ -54,7 +61,9 @@ def follows_gradient(
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         i, values, slopes = state
-        return (i < FEW) | ((i < nodes.size) & fails(values[:FEW], slopes[:FEW]))
+        return (i < LOOK_NODES) | (
+            (i < nodes.size) & fails(values[:LOOK_NODES], slopes[:LOOK_NODES])
+        )
 
     def look(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, values, slopes = state
@@ -63,7 +72,9 @@ def follows_gradient(
 
     start = jnp.zeros((), int), jnp.zeros_like(nodes), jnp.zeros_like(nodes)
     _, values, slopes = lax.while_loop(unfinished, look, start)
-    return ~fails(values[:FEW], slopes[:FEW]) | follows_finely(values[FEW:], slopes[FEW:])
+    return ~fails(values[:LOOK_NODES], slopes[:LOOK_NODES]) | follows_finely(
+        values[LOOK_NODES:], slopes[LOOK_NODES:]
+    )
 
 
 def direction_of_look(
@@ -94,7 +105,7 @@ def follows_finely(values: Float[Array, " n"], slopes: Float[Array, " n"]) -> Bo
     panel's length times the range of the slope: that of a step in the worst place.
     """
     values, slopes = values.reshape(2, FINE.size), slopes.reshape(2, FINE.size)
-    panels = slopes[:, np.add.outer(4 * np.arange(PANELS), np.arange(FEW))]
+    panels = slopes[:, np.add.outer(4 * np.arange(PANELS), np.arange(LOOK_NODES))]
     outwards = np.array([[-1], [1]]) / PANELS
     explained = jnp.asarray(outwards, slopes.dtype) * (panels @ jnp.asarray(WEIGHTS, slopes.dtype))
     gap = jnp.cumsum(jnp.diff(values[:, ::4]) - explained, axis=1)

@@ -11,7 +11,7 @@ import numpy as np
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.estimate import Estimate
 from laplacebook.observations import observed_numbers, same_numbers
-from laplacebook.plain import is_plain
+from laplacebook.plain_model import is_plain
 from laplacebook.report import made_of
 from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation

@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from laplacebook.errors import UnsupportedModel
 from laplacebook.last_layer import LastLayer
-from laplacebook.plain import is_plain
+from laplacebook.plain_model import is_plain
 from laplacebook.requirements import require_converged
 from laplacebook.result import LaplaceApproximation
 
@@ -41,7 +41,7 @@ def bic(approx: LaplaceApproximation, num_observations: ArrayLike) -> Float[Arra
             of the last layer alone, which is not all that was fitted.
     """
     if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(f"bic takes a fit, not a {type(approx).__name__}")
+        raise TypeError(f"bic takes a fit, not an object of type {type(approx).__name__}")
     number = np.asarray(num_observations)
     if number.ndim or number.dtype.kind not in "iuf" or not 1 <= number < inf:
         raise ValueError(f"num_observations is N, 1 or more, not {num_observations!r}")

@@ -1,6 +1,6 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-With :mod:`laplacebook.sites` the only file that touches NumPyro's handlers.
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``last_layer`` and ``guide``, and nowhere else.
 """
 
 import functools
@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
-from laplacebook.arguments import arrays_blamed, join, not_finite, split
+from laplacebook.arguments import arrays_blamed, join, not_finite_arguments, split
 from laplacebook.program import Fixed
 from laplacebook.sharding import Placement, placement_of
 from laplacebook.sites import Site, find_sites
@@ -281,9 +281,9 @@ class ModelDensity:
             log_probs, trace = compute_log_probs(model, args, kwargs, {})
         return trace, log_probs
 
-    def not_finite(self) -> list[str]:
+    def not_finite_arguments(self) -> list[str]:
         """Which arguments have a NaN or an infinity, in words."""
-        return not_finite(self.model, *self.arguments)
+        return not_finite_arguments(self.model, *self.arguments)
 
     def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:
         """The model with its latent sites at u."""

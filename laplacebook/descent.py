@@ -9,7 +9,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
-__all__ = ["descend", "newton_step"]
+__all__ = ["descend"]
 
 MAX_STEPS = 5000
 STEPS = 50  # of L-BFGS between two looks at the Newton decrement

@@ -5,17 +5,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from laplacebook.approximation import search_again
-from laplacebook.checks import require_number
+from laplacebook.checks import require_number, require_numbers
 from laplacebook.diagnosis import Diagnosis
 from laplacebook.estimate import effective_sample_size
-from laplacebook.evidence import importance_weights, mean_of_weights
+from laplacebook.importance import importance_weights
 from laplacebook.maximum_likelihood import Highest, maximum_log_likelihood
 from laplacebook.pareto import pareto_k
-from laplacebook.plain import is_plain
-from laplacebook.requirements import require_fit, require_numbers
+from laplacebook.plain_model import is_plain
+from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 from laplacebook.several import by_height, distinct
 from laplacebook.slices import principal_slices
+from laplacebook.weights import mean_of_weights
 
 __all__ = ["diagnose"]
 

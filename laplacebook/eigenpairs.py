@@ -10,13 +10,12 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Key
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from laplacebook.curvature import matrix_of
+from laplacebook.curvature import ROUNDING, matrix_of
 from laplacebook.errors import NonFinite, NotConverged, NotPositiveDefinite
 
 __all__ = ["top_eigenpairs"]
 
 SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
-ROUNDING = 1e3  # units in the last place of the largest eigenvalue: what a residual may be
 TOLERANCE = 10  # units in the last place of an eigenvalue: where the iteration ends
 
 

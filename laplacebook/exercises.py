@@ -142,9 +142,8 @@ def _hint(name: str, values: _Values, right: Bool[np.ndarray, "..."]) -> str:
                 other = np.asarray(repaired(values))
         except np.linalg.LinAlgError:  # no matrix, or a singular one
             continue
-        visible = (
-            abs(other) > 10.0 ** -exercise["decimals"]
-        ).any()  # else anything small comes near
+        # What is smaller than the last decimal would be near anything small.
+        visible = (abs(other) > 10.0 ** -exercise["decimals"]).any()
         if visible and _agrees(name, exercise, exercise["digests"], other).all():
             return sentence
     if right.any():

@@ -20,8 +20,6 @@ from laplacebook.reasons import reasons
 __all__ = ["explain", "jumps_about", "twice_differentiable"]
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
-
-
 _NO_DERIVATIVE = ("custom_vjp", "Reverse-mode differentiation", "callbacks do not support JVP")
 
 

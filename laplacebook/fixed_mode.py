@@ -16,21 +16,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.ascent import Objective
-from laplacebook.curvature import prior_curvature, value_gradient_hessian
+from laplacebook.block import BlockPrecision, blocks_of
+from laplacebook.curvature import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 from laplacebook.hyperparameters import Hyperparameters
 from laplacebook.kronecker import Eigenbasis
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.outputs import slope, split_likelihood
-from laplacebook.precision import BlockPrecision, DiagonalPrecision, Leaf, Precision
+from laplacebook.precision import DiagonalPrecision, Leaf, Precision
 from laplacebook.result import LaplaceApproximation
 from laplacebook.settings import Settings
 from laplacebook.structured import kept, precision_at
 
-__all__ = ["Decomposed", "Recomputed", "Stored", "at_fixed_mode"]
-
-ROUNDING = 1e3  # units in the last place: what counts as equal
+__all__ = ["at_fixed_mode"]
 
 
 class _Scales(NamedTuple):
@@ -121,11 +120,10 @@ class Stored(Objective):
     ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
         """The log evidence at the logarithms x, and u."""
         log_joint, factor, prior = self.scaled.log_joint(x)
-        ends = np.cumsum([matrix.shape[0] for matrix in self.curvature])
-        parts = jnp.split(prior, ends[:-1])
+        parts = _split(prior, [matrix.shape[0] for matrix in self.curvature])
         pairs = zip(self.curvature, parts, strict=True)
         precision = BlockPrecision.of(tuple(factor * g + jnp.diag(p) for g, p in pairs))
-        return log_joint + (u.size * log(2 * pi) - precision.log_determinant()) / 2, u
+        return log_joint + precision.log_volume(), u
 
 
 @partial(
@@ -158,7 +156,7 @@ class Recomputed(Objective):
             precision = kept(hessian, sizes, self.settings.structure)
         else:
             loss, precision = density.loss(u)[0], precision_at(density, u, self.settings)
-        return (u.size * log(2 * pi) - precision.log_determinant()) / 2 - loss, u
+        return precision.log_volume() - loss, u
 
 
 def at_fixed_mode(
@@ -190,7 +188,7 @@ def at_fixed_mode(
     ]
     scaled = _Scaled(density, u, base, hyperparameters, settings.curvature)
     proportional = all(_proportional(base, other) for other in tried)
-    groups = [block.size for block in _blocks(approx.precision)]
+    groups = [block.size for block in blocks_of(approx.precision)]
     alone = isinstance(approx.precision, DiagonalPrecision)
     if proportional and (alone or all(_even(base, other, groups) for other in tried)):
         return Decomposed(scaled, _gains(approx.precision, base.prior))
@@ -207,7 +205,7 @@ def at_fixed_mode(
             scaled,
             tuple(
                 b.matrix - jnp.diag(p)
-                for b, p in zip(_blocks(approx.precision), parts, strict=True)
+                for b, p in zip(blocks_of(approx.precision), parts, strict=True)
             ),
         )
     return recomputed
@@ -253,17 +251,13 @@ def _even(base: _Scales, other: _Scales, groups: list[int]) -> bool:
     return all(_equal(part, jnp.broadcast_to(part[0], part.shape)) for part in parts)
 
 
-def _blocks(precision: Precision) -> tuple[Precision, ...]:
-    return precision.blocks if isinstance(precision, BlockPrecision) else (precision,)
-
-
 def _split(vector: Array, sizes: list[int]) -> list[Array]:
     return jnp.split(vector, np.cumsum(sizes)[:-1].tolist())
 
 
 def _gains(precision: Precision, prior: Array) -> Float[Array, " D"]:
     """The eigenvalues of P^-1/2 G P^-1/2 for A = P + G, group by group."""
-    blocks = _blocks(precision)
+    blocks = blocks_of(precision)
     parts = _split(prior, [block.size for block in blocks])
     return jnp.concatenate([_gains_of(b, p) for b, p in zip(blocks, parts, strict=True)])
 

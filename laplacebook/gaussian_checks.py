@@ -173,9 +173,9 @@ def _positive(name: str, factor: Seen) -> Seen:
             f"The matrix of `{name}`{_place(found)} is not positive definite: it has no Cholesky "
             f"factor with a positive diagonal in {factor.dtype}.",
             causes=[
-                "a covariance was computed from fewer draws than there are variables;",
-                "two variables are the same, or one is a combination of others;",
-                "an entry is mistaken, NaN, or of a size that the precision cannot hold.",
+                "a covariance was computed from fewer draws than there are variables",
+                "two variables are the same, or one is a combination of others",
+                "an entry is mistaken, NaN, or of a size that the precision cannot hold",
             ],
             remedy="leave out variables that others determine, give the Cholesky factor instead of "
             "the matrix, or call numpyro.enable_x64().",
@@ -193,8 +193,8 @@ def _above_rounding(name: str, kind: str, matrix: Seen, factor: Seen) -> Seen:
             f"The {kind} of `{name}`{_place(found[:-1])} is singular in {factor.dtype}: what the "
             f"other variables leave of variable {found[-1]} is rounding.",
             causes=[
-                "two variables are the same, or one is a combination of others;",
-                "the precision of the numbers is too low.",
+                "two variables are the same, or one is a combination of others",
+                "the precision of the numbers is too low",
             ],
             remedy="leave out that variable, give the Cholesky factor instead of the matrix, or "
             "call numpyro.enable_x64().",

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from numpyro.primitives import Messenger
 
-from laplacebook.arguments import positional_names, split
+from laplacebook.arguments import positional_names, split, within_handlers
 from laplacebook.density import ModelDensity
 from laplacebook.program import Fixed, name_of
 
@@ -92,9 +91,7 @@ class Hyperparameters:
 
 def _parameters(model: Callable[..., Any]) -> list[str] | None:
     """The names of a model's keyword arguments, None if it takes any."""
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
-    parameters = inspect.signature(model).parameters.values()
+    parameters = inspect.signature(within_handlers(model)).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

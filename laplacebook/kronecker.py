@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.block import BlockPrecision
 from laplacebook.checks import coordinates
-from laplacebook.precision import BlockPrecision, DensePrecision, Leaf, Precision, aligned, loud
+from laplacebook.precision import DensePrecision, Leaf, Precision, aligned, loud
 
 __all__ = ["Eigenbasis", "KroneckerBlock", "KroneckerPrecision"]
 
-_ROUNDING = 10  # times order and machine precision: what a zero eigenvalue may be computed as
+_ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
 
 
 @partial(
@@ -133,7 +134,7 @@ class Eigenbasis(Precision):
 
 def _semidefinite(eigenvalues: Float[Array, " M"]) -> Float[Array, " M"]:
     """Eigenvalues with what rounding made negative at zero; all NaN if one is more negative."""
-    unit = _ROUNDING * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
+    unit = _ZERO * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
     sound = eigenvalues.min(initial=0) >= -unit * eigenvalues.max(initial=0)
     # A shift that has no derivative: that of an eigenvalue at zero is not zero.
     shift = jax.lax.stop_gradient(jnp.maximum(-eigenvalues, 0))

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpyro import handlers
 
+from laplacebook.checks import require_numbers
 from laplacebook.density import ModelDensity
 from laplacebook.equations import equations_of
 from laplacebook.errors import UnsupportedModel
 from laplacebook.outputs import split_likelihood
 from laplacebook.program import name_of
-from laplacebook.requirements import require_numbers
 
 __all__ = ["LastLayer", "last_layer_of"]
 

@@ -17,12 +17,10 @@ from laplacebook.rows import Rows
 
 __all__ = ["Linearized", "linearize"]
 
-FEW = (
-    256  # coordinates: up to here so many passes through all rows cost less than one row at a time
-)
-_AT_ONCE = (
-    2**22
-)  # numbers of R'^-1, J R'^-1 or J in memory, unless a row or _COLUMNS columns are more
+# Coordinates: up to here so many passes through all rows cost less than one row at a time.
+MOST_BY_COLUMNS = 256
+# Numbers of R'^-1, J R'^-1 or J in memory, unless a row or _COLUMNS columns are more.
+_AT_ONCE = 2**22
 _COLUMNS = 16
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
@@ -72,7 +70,7 @@ def linearize(
         UnsupportedModel: as :func:`~laplacebook.outcomes.outcome_at`.
     """
     fit = (density, new, mode, precision)
-    by_rows = _by_rows(*fit, site, joint) if mode.size > FEW else None
+    by_rows = _by_rows(*fit, site, joint) if mode.size > MOST_BY_COLUMNS else None
     if by_rows is None:
         return _by_columns(*fit, site, joint)
     found, same = by_rows

@@ -19,7 +19,7 @@ from laplacebook.ritz import ritz
 from laplacebook.settings import Settings
 from laplacebook.structured import kept, precision_at
 
-__all__ = ["Located", "locate"]
+__all__ = ["locate"]
 
 KRYLOV = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 

@@ -11,7 +11,7 @@ from laplacebook.errors import LaplaceError
 from laplacebook.settings import Settings
 from laplacebook.sites import Site
 
-__all__ = ["available_memory", "precision_bytes", "require_dense", "require_memory"]
+__all__ = ["require_dense", "require_memory"]
 
 _COPIES = 4  # of a matrix at once: curvature, its sum with the prior, its factor, one in the making
 _GIB = 2**30

@@ -11,11 +11,12 @@ from jaxtyping import Array, Float
 __all__ = [
     "COARSEST",
     "FEW",
-    "CholeskyMetric",
-    "EigenMetric",
     "Metric",
+    "decrement",
     "metric_at",
+    "probe",
     "rounding_floor",
+    "tolerance",
 ]
 
 FEW = 16  # coordinates: up to here an eigendecomposition costs next to nothing

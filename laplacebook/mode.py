@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.curvature import value_gradient_hessian
+from laplacebook.curvature import in_single, rough_hessian
 from laplacebook.descent import descend
 from laplacebook.metric import COARSEST, FEW
 from laplacebook.newton import newton
 from laplacebook.precision import Leaf
 
-__all__ = ["MANY", "Certificate", "Mode", "find_mode", "loud_tangents", "no_tangent"]
+__all__ = ["MANY", "Certificate", "find_mode", "loud_tangents", "no_tangent"]
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
 MANY = 3000
@@ -106,22 +106,12 @@ def find_mode(
     rough: Callable | None = None
     low: tuple = ()
     if start.dtype == jnp.float64 and start.size > FEW:
-        rounded = _in_single(parameters)
-        rough, captured = jax.closure_convert(partial(_rough_hessian, f), start, *rounded)
+        rounded = in_single(parameters)
+        rough, captured = jax.closure_convert(partial(rough_hessian, f), start, *rounded)
         low = (*rounded, *captured)
     searched = _find_mode(closed, rough, start, (*parameters, *constants), low)
     point, beside, hessian, certified = searched
     return Mode(point, beside, hessian, Certificate(*certified))
-
-
-def _rough_hessian(f: Callable, x: Array, *parameters: Any) -> Array:
-    """The Hessian computed in single precision where f allows, at half the price or less."""
-    low = _in_single(x)
-    return value_gradient_hessian(lambda v: f(v, *parameters), low)[3].astype(x.dtype)
-
-
-def _in_single(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.float32(x) if jnp.result_type(x) == jnp.float64 else x, tree)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -2,18 +2,14 @@
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from numpyro.distributions import (
-    Distribution,
-    ExpandedDistribution,
-    Independent,
-    MaskedDistribution,
-)
+from numpyro.distributions import Distribution, MaskedDistribution
 
 from laplacebook.density import ModelDensity
+from laplacebook.wrappers import wrapped
 
 __all__ = ["observed_numbers", "observed_sites", "same_numbers"]
 
-ROUNDING = 16  # units in the last place
+_UNITS = 16  # units in the last place
 
 
 def observed_sites(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, dict]:
@@ -55,7 +51,7 @@ def same_numbers(one: np.ndarray, other: np.ndarray) -> bool:
     if one.size != other.size or not one.size:
         return one.size == other.size
     coarsest = max(np.finfo(x.dtype).eps for x in (one, other))
-    return bool(np.all(np.abs(one - other) <= ROUNDING * coarsest * np.abs(one)))
+    return bool(np.all(np.abs(one - other) <= _UNITS * coarsest * np.abs(one)))
 
 
 def _seen(site: dict) -> np.ndarray:
@@ -69,9 +65,8 @@ def _seen(site: dict) -> np.ndarray:
 
 def _unmasked(fn: Distribution, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
     seen = np.ones(shape, bool)
-    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
-        if isinstance(fn, MaskedDistribution):
-            mask = np.asarray(fn._mask)
-            seen &= mask.reshape(mask.shape + (1,) * fn.event_dim)
-        fn = fn.base_dist
+    for layer in wrapped(fn):
+        if isinstance(layer, MaskedDistribution):
+            mask = np.asarray(layer._mask)
+            seen &= mask.reshape(mask.shape + (1,) * layer.event_dim)
     return seen

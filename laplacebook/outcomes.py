@@ -14,10 +14,9 @@ from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
+from laplacebook.wrappers import unwrapped
 
-__all__ = ["Outcome", "latent_values", "outcome_at", "outcome_given"]
-
-_WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
+__all__ = ["latent_values", "outcome_at", "outcome_given"]
 
 
 @partial(
@@ -151,9 +150,7 @@ def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
 
 
 def _outcome(fn: dist.Distribution) -> Outcome:
-    shape, inner = fn.shape(), fn
-    while isinstance(inner, _WRAPPERS):
-        inner = inner.base_dist
+    shape, inner = fn.shape(), unwrapped(fn)
     if isinstance(inner, dist.BernoulliLogits | dist.BernoulliProbs):
         logits = inner.logits
         probability = jax.nn.sigmoid(logits)

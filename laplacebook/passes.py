@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.checks import require_number
-from laplacebook.chunk_checks import changed, require_sum
+from laplacebook.checks import require_number, require_numbers
+from laplacebook.chunk_checks import changed, require_sum_of_chunks
 from laplacebook.density import ModelDensity, Terms
 from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.narrowing import loses
 from laplacebook.program import is_data
 from laplacebook.progress import progress
-from laplacebook.requirements import require_numbers
 
 __all__ = ["ChunkedDensity", "Chunks", "Part", "Passes"]
 
@@ -198,13 +197,13 @@ class Passes:
         """The sum of :meth:`each` over the chunks."""
         return reduce(_add, self.each(function, *operands))
 
-    def require_sum(self, u: Float[Array, " D"]) -> None:
+    def require_sum_of_chunks(self, u: Float[Array, " D"]) -> None:
         """Refuse a model that is not a sum over rows; ``first`` then holds a few rows of the first chunk.
 
         Raises:
             UnsupportedModel: it is not, by the rows of the first two chunks.
         """
-        self.first, self._second = require_sum(self.first, self._second, u), None
+        self.first, self._second = require_sum_of_chunks(self.first, self._second, u), None
 
 
 @jax.tree_util.register_pytree_node_class

@@ -1,14 +1,11 @@
 """The Laplace approximation of a plain function: the integral of exp(log_density) over R^D."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
-import numpyro.distributions as dist
 from jax.tree_util import SequenceKey, keystr, tree_flatten_with_path
 from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
@@ -16,12 +13,11 @@ from jaxtyping import Array, PyTree
 from laplacebook.approximation import laplace
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
+from laplacebook.plain_model import FACTOR, PlainModel
 from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
 
-__all__ = ["is_plain", "laplace_of_density"]
-
-_FACTOR = "log_density"  # the site that holds the function's value
+__all__ = ["laplace_of_density"]
 
 
 def laplace_of_density(
@@ -69,7 +65,7 @@ def laplace_of_density(
     paths, structure = tree_flatten_with_path(start)
     names = [_name(path, log_density) for path, _ in paths]
     values = {name: _checked(name, leaf) for name, (_, leaf) in zip(names, paths, strict=True)}
-    if len({*names, _FACTOR}) <= len(names):
+    if len({*names, FACTOR}) <= len(names):
         raise ValueError(f"The leaves of start need names of their own, and are called {names}.")
     if not sum(value.size for value in values.values()):
         raise UnsupportedModel(
@@ -77,56 +73,8 @@ def laplace_of_density(
             remedy="pass an array, or a pytree of arrays, of the shape that log_density takes.",
         )
     shapes = {name: value.shape for name, value in values.items()}
-    model = _DensityModel(name_of(log_density), jax.tree.unflatten(structure, names), shapes)
+    model = PlainModel(name_of(log_density), jax.tree.unflatten(structure, names), shapes)
     return laplace(model, ModelDensity(log_density, args, kwargs), start=values, throw=throw)
-
-
-def is_plain(density: ModelDensity) -> bool:
-    """Whether it is a plain function, of which neither likelihood nor data are known."""
-    return isinstance(density.model, _DensityModel)
-
-
-class _Lebesgue(dist.ImproperUniform):
-    """Not a prior that somebody left flat, but the measure of the integral."""
-
-
-@dataclass(frozen=True)
-class _DensityModel:
-    """A function as a NumPyro model, with one latent site for each leaf of a point."""
-
-    name: str
-    sites: Any  # a point with the names of sites for leaves
-    shapes: dict[str, tuple[int, ...]]
-
-    @property
-    def __name__(self) -> str:
-        return self.name
-
-    def __call__(self, function: ModelDensity) -> None:
-        value = _value(function, jax.tree.map(self._sample, self.sites))
-        if jnp.iscomplexobj(value):
-            raise UnsupportedModel(
-                f"{self.name} returns a complex number.",
-                causes=["a complex constant or argument", "a Fourier transform or an eigenvalue"],
-                remedy="return a real number, such as value.real where the other part is zero.",
-            )
-        if value.shape != ():
-            raise UnsupportedModel(
-                f"{self.name} returns an array of shape {value.shape}, not a scalar.",
-                causes=["the log density of each of many points: sum it", "an axis left over"],
-                remedy="return one number: the logarithm of the function to be integrated.",
-            )
-        numpyro.factor(_FACTOR, value)
-
-    def _sample(self, name: str) -> Array:
-        return numpyro.sample(name, _Lebesgue(dist.constraints.real, (), self.shapes[name]))
-
-
-@jax.jit
-def _value(function: ModelDensity, point: Any) -> Array:
-    """A function and its arguments, which a ModelDensity holds, at a point: traced only once."""
-    args, kwargs = function.arguments
-    return jnp.asarray(function.model(point, *args, **kwargs))
 
 
 def _name(path: tuple, log_density: Callable) -> str:

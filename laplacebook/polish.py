@@ -17,7 +17,7 @@ __all__ = ["Polished", "enough", "polish"]
 ROUNDS = 100  # of L-BFGS, each in the metric of the point where it begins
 STEPS = 100  # of L-BFGS in a round
 MEMORY = 30  # of its steps
-PATIENCE = 3  # rounds that bring the point no nearer
+STALLED = 3  # rounds that bring the point no nearer
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
 
 
@@ -95,7 +95,7 @@ def polish(
         return state.decrement <= near_enough
 
     def go_on(state: _State) -> Array:
-        going = (state.rounds <= ROUNDS) & (state.waited < PATIENCE)
+        going = (state.rounds <= ROUNDS) & (state.waited < STALLED)
         going &= ~(near(state) & ((state.lowest >= 0) | jnp.isnan(state.lowest)))
         return going & (jnp.isfinite(state.f) | (state.rounds == 0))
 

@@ -1,14 +1,14 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Key
 
+from laplacebook.averages import outcome_over_draws, outputs_over_draws, standard_error
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
 from laplacebook.errors import NonFinite, UnsupportedModel
@@ -16,7 +16,7 @@ from laplacebook.estimate import Estimate
 from laplacebook.linearized import Linearized, linearize
 from laplacebook.logistic_normal import probit_approximation, sigmoid_mean
 from laplacebook.outcomes import outcome_at
-from laplacebook.plain import is_plain
+from laplacebook.plain_model import is_plain
 from laplacebook.requirements import require_fit
 from laplacebook.result import LaplaceApproximation
 
@@ -151,9 +151,9 @@ def predict(
     classes = kind in ("bernoulli", "categorical")
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
-        (mean, noise), (spread, _) = _average(density, new, draws, site)
+        (mean, noise), (spread, _) = outcome_over_draws(density, new, draws, site)
         _require_finite(new, mean)
-        error = _error(spread, num_samples)
+        error = standard_error(spread, num_samples)
         return Estimate(mean, error) if classes else Prediction(mean, spread, noise, error)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
@@ -169,8 +169,8 @@ def predict(
     if method == "output_monte_carlo":
         keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
         found = _logits(approx, new, method, site, joint=kind == "categorical")
-        mean, spread = _average_of_outputs(found.mean, found.variance, found.covariance, keys)
-        return Estimate(mean, _error(spread, num_samples))
+        mean, spread = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
+        return Estimate(mean, standard_error(spread, num_samples))
     found = _logits(approx, new, method, site)
     if kind == "categorical":
         return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
@@ -207,70 +207,13 @@ def _logits(
 _outcome = jax.jit(outcome_at, static_argnames=["site"])
 
 
-@partial(jax.jit, static_argnames=["site"])
-def _average(
-    density: ModelDensity, new: ModelDensity, draws: Float[Array, "S D"], site: str | None
-) -> tuple[Any, Any]:
-    """Mean and variance over draws of the outcome's mean and of its variance."""
-
-    def at(u: Array) -> tuple[Array, Array]:
-        outcome = outcome_at(density, new, u, site)
-        return outcome.mean, outcome.variance
-
-    return _moments(at, draws)
-
-
-@jax.jit
-def _average_of_outputs(
-    logits: Float[Array, "*N"],
-    variance: Float[Array, "*N"],
-    covariance: Float[Array, "*M C C"] | None,
-    keys: Key[Array, " S"],
-) -> tuple[Array, Array]:
-    """Mean and variance of the probabilities over draws of the logits; of classes with covariance."""
-    deviation = jnp.sqrt(variance)
-
-    def bernoulli(normal: Array) -> Array:
-        return jax.nn.sigmoid(logits + deviation * normal)
-
-    def categorical(root: Array, normal: Array) -> Array:
-        return jax.nn.softmax(logits + jnp.einsum("...ck,...k->...c", root, normal))
-
-    link = bernoulli
-    if covariance is not None:  # by singular values, since it may have no inverse
-        left, singular, _ = jnp.linalg.svd(covariance)
-        link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
-    return _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
-
-
-def _moments(at: Callable[[Array], Any], draws: Array) -> tuple[Any, Any]:
-    """Mean and variance over draws of each array that a function of one returns (Welford)."""
-
-    def add(sums: tuple, numbered: tuple) -> tuple:
-        (mean, square), (number, draw) = sums, numbered
-        value = at(draw)
-        after = jax.tree.map(lambda x, m: m + (x - m) / number, value, mean)
-        square = jax.tree.map(lambda s, x, m, a: s + (x - m) * (x - a), square, value, mean, after)
-        return (after, square), None
-
-    numbers = jnp.arange(1, len(draws) + 1)
-    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(at, draws[0]))
-    (mean, squares), _ = jax.lax.scan(add, (start, start), (numbers, draws))
-    return mean, jax.tree.map(lambda s: s / (len(draws) - 1), squares)
-
-
-def _error(spread: Array, number: int) -> Array:
-    """The standard error of a mean of draws with this variance."""
-    return jnp.sqrt(spread / number) if number > 1 else jnp.full_like(spread, jnp.inf)
-
-
 def _require_finite(new: ModelDensity, result: Array) -> None:
     """Say why, where the result is not finite and that can be seen."""
     if isinstance(result, jax.core.Tracer) or jnp.all(jnp.isfinite(result)):
         return
     raise NonFinite(
         "There is no prediction for these new arguments.",
-        causes=new.not_finite()
+        causes=new.not_finite_arguments()
         or [
             "the outcome's distribution has no mean, as the Cauchy distribution has none",
             "the outcome depends on others that are not known (an autoregressive model)",

@@ -1,7 +1,6 @@
 """The evidence by adaptive Gauss-Hermite quadrature: Laplace's method with more than one point."""
 
 from functools import lru_cache
-from math import log, pi
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +10,10 @@ from jaxtyping import Array, Float
 from laplacebook.batches import at_many
 from laplacebook.checks import require_number
 from laplacebook.density import ModelDensity
-from laplacebook.evidence import defined
 from laplacebook.precision import Precision
 from laplacebook.requirements import require_fit, require_proper
 from laplacebook.result import LaplaceApproximation
+from laplacebook.weights import defined
 
 __all__ = ["gauss_hermite"]
 
@@ -80,8 +79,8 @@ def gauss_hermite(
     rule = _rule(number, approx.mode_vector.dtype.name)
     operands = (approx.density, approx.mode_vector, approx.precision, num_points, *rule)
     values = at_many(_at_node, operands, jnp.arange(number**dimension), progress_bar)
-    log_volume = dimension / 2 * log(2 * pi) - approx.precision.log_determinant() / 2
-    return logsumexp(defined(values, approx.density, "points of the grid")) + log_volume
+    log_sum = logsumexp(defined(values, approx.density, "points of the grid"))
+    return log_sum + approx.precision.log_volume()
 
 
 def _at_node(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from laplacebook.density import ModelDensity
 from laplacebook.likelihood import LikelihoodDensity
 
-__all__ = ["Reasons", "reasons"]
+__all__ = ["reasons"]
 
 
 class Reasons(NamedTuple):

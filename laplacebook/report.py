@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from laplacebook.density import ModelDensity
 from laplacebook.program import name_of
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.sites import Site
 from laplacebook.table import Table
 
@@ -61,7 +61,7 @@ def made_of(settings: Settings) -> str:
 
 def settings_lines(settings: Settings) -> list[str]:
     """Lines that name a curvature that is not the whole Hessian, and the tolerance if it was given."""
-    lines = [] if made_of(settings) == made_of(EXACT) else [made_of(settings)]
+    lines = [] if made_of(settings) == made_of(DENSE_HESSIAN) else [made_of(settings)]
     if settings.tolerance is not None:
         lines.append(f"a Newton decrement of {settings.tolerance:g} was accepted for a mode")
     return lines

@@ -10,11 +10,9 @@ from laplacebook.errors import LaplaceError, UnsupportedModel
 from laplacebook.result import LaplaceApproximation
 
 __all__ = [
-    "is_traced",
     "require_approximation",
     "require_converged",
     "require_fit",
-    "require_numbers",
     "require_proper",
 ]
 
@@ -26,28 +24,8 @@ def require_approximation(approx: Any) -> None:
         TypeError: it is something else.
     """
     if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(f"This takes what laplace(...) returns, not a {type(approx).__name__}.")
-
-
-def is_traced(tree: Any) -> bool:
-    """Whether a number of a pytree is not known yet, under a JAX transformation."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def require_numbers(what: str, tree: Any) -> None:
-    """Refuse a JAX transformation of what looks at numbers.
-
-    Args:
-        what: names it.
-        tree: a pytree of what it looks at.
-
-    Raises:
-        ValueError: a number is not known yet.
-    """
-    if is_traced(tree):
-        raise ValueError(
-            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): call it outside of "
-            "compiled programs, on one approximation or data set at a time."
+        raise TypeError(
+            f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
         )
 
 

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import log, pi
 from os import PathLike
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
+from laplacebook.archive import save
 from laplacebook.checks import coordinates, require_number, require_sample_shape
 from laplacebook.density import ModelDensity
 from laplacebook.guide import laplace_guide
@@ -22,7 +22,7 @@ from laplacebook.mode import Certificate
 from laplacebook.observations import observed_sites
 from laplacebook.precision import Leaf, Precision
 from laplacebook.report import improper_evidence, modes_found, settings_lines, summary_table
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.table import Table
 
 __all__ = ["LaplaceApproximation"]
@@ -77,7 +77,7 @@ class LaplaceApproximation:
     certificate: Certificate
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
-    settings: Settings = EXACT
+    settings: Settings = DENSE_HESSIAN
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -91,8 +91,7 @@ class LaplaceApproximation:
         Bishop (2006), equation 4.137. In the book: :eq:`model-comparison-log-occam` of
         :doc:`/book/model-comparison`.
         """
-        dimension = self.mode_vector.shape[-1]
-        return self.log_prior + dimension / 2 * log(2 * pi) - self.precision.log_determinant() / 2
+        return self.log_prior + self.precision.log_volume()
 
     @property
     def log_evidence(self) -> Float[Array, "*B"]:
@@ -112,7 +111,7 @@ class LaplaceApproximation:
         self._not_a_batch()
         offset = coordinates(u, self.mode_vector.shape) - self.mode_vector
         quadratic = offset @ self.precision.matvec(offset)
-        return (self.precision.log_determinant() - offset.size * log(2 * pi) - quadratic) / 2
+        return -self.precision.log_volume() - quadratic / 2
 
     def sample_vector(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -199,8 +198,10 @@ class LaplaceApproximation:
         tails = [(1 - probability) / 2, (1 + probability) / 2]
         deviations, quantiles = self._marginals(tails)
         columns = {"mode": self.mode, "sd": deviations}
+        digits = 6 if probability > 1e-4 else 14  # fewer would call both ends 50 %
         for i, tail in enumerate(tails):
-            columns[f"{100 * tail:.6g} %"] = {name: ends[i] for name, ends in quantiles.items()}
+            end = {name: values[i] for name, values in quantiles.items()}
+            columns[f"{100 * tail:.{digits}g} %"] = end
         return summary_table(self.density, columns)
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
@@ -233,8 +234,6 @@ class LaplaceApproximation:
         Raises:
             LaplaceError: the fit failed, so there is nothing to save; or it is of a plain density.
         """
-        from laplacebook.storage import save  # which needs this class to load
-
         self._not_a_batch()
         save(self, path)
 

@@ -12,7 +12,7 @@ from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
 from laplacebook.rows import Rows, rows_of
 
-__all__ = ["add_up", "require_sum", "row_log_likelihoods", "rows_add_up"]
+__all__ = ["add_up", "require_sum", "rows_add_up"]
 
 AWAY = 0.125  # of 1 + |u|: where the rows are compared, since at 0 a model may not see its data
 

@@ -64,9 +64,8 @@ class Rows:
             data are not spread over devices.
         """
         place = self.density.placement
-        if (
-            place is None or self.number % place.number
-        ):  # then other arrays than the rows are spread
+        # Where they do not divide evenly, other arrays than the rows are spread.
+        if place is None or self.number % place.number:
             return function(self, *operands, *by_row)
         leaves, structure = jax.tree.flatten(on_one_device(self.density))
 

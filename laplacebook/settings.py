@@ -6,7 +6,7 @@ from typing import Any
 
 from laplacebook.checks import require_number
 
-__all__ = ["EXACT", "Settings"]
+__all__ = ["DENSE_HESSIAN", "Settings"]
 
 CURVATURES = ("hessian", "gauss_newton", "empirical_fisher")
 STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer")
@@ -46,8 +46,8 @@ class Settings:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}.")
         if self.curvature == "hessian" and self.structure not in _OF_THE_HESSIAN:
             raise ValueError(
-                f'structure="{self.structure}" is made of row factors, which the Hessian does not '
-                'have: use curvature="gauss_newton", or one of the structures '
+                f'structure="{self.structure}" is made of derivatives of the outputs of the model, and '
+                'the Hessian is not: use curvature="gauss_newton", or one of the structures '
                 f"{', '.join(_OF_THE_HESSIAN)}."
             )
         if (self.rank is not None) != (self.structure == "low_rank"):
@@ -76,4 +76,4 @@ def _is_between(tolerance: Any) -> bool:
     return isinstance(tolerance, Real) and 0 < float(tolerance) < 1
 
 
-EXACT = Settings()
+DENSE_HESSIAN = Settings()

@@ -61,7 +61,7 @@ def _not_there(
             f"The {density.function} curves upwards at the stationary point that was found, {at}: it "
             "is a saddle, and Gauss-Newton curvature does not see that.",
             causes=["a start at a symmetric point of a network, such as all weights zero"],
-            remedy="pass start=lb.train(model, ..., key=key), or other values of the latent sites.",
+            remedy="pass start=laplacebook.train(model, ..., key=key), or other values of the latent sites.",
         )
     return NotConverged(
         f"No mode after {int(certificate.iterations)} iterations: the search stood at {at}, "
@@ -72,7 +72,7 @@ def _not_there(
             "the curvature of the likelihood is far from the Hessian, so that steps are poor",
             f"in {u.dtype} the sum over the data is too noisy for a smaller distance",
         ],
-        remedy="pass start=lb.train(model, ..., key=key), or use numpyro.enable_x64()"
+        remedy="pass start=laplacebook.train(model, ..., key=key), or use numpyro.enable_x64()"
         + (
             f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."
             if distance < 0.4

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import (
     Distribution,
-    ExpandedDistribution,
     ImproperUniform,
-    Independent,
     MaskedDistribution,
     TransformedDistribution,
     biject_to,
@@ -25,7 +24,9 @@ from numpyro.infer.initialization import init_to_feasible
 
 from laplacebook.broadcasting import refuse_crossed
 from laplacebook.errors import UnsupportedModel
+from laplacebook.repeats import numbers_in, repeats
 from laplacebook.validity import innermost
+from laplacebook.wrappers import wrapped
 
 __all__ = ["Site", "find_sites"]
 
@@ -56,7 +57,7 @@ class Site:
 def find_sites(
     model: Callable, args: tuple, kwargs: dict, space: str
 ) -> tuple[tuple[Site, ...], frozenset[str]]:
-    """Run a model once, abstractly, and look at its sites.
+    """Run a model abstractly, look at its sites, and run it again to see that it repeats itself.
 
     Args:
         model: a NumPyro model.
@@ -73,18 +74,20 @@ def find_sites(
     latent: list[Site] = []
     names: set[str] = set()
 
-    def run_model() -> None:
+    def run_model() -> list[Any]:
         seeded = handlers.seed(_Watch(model), jax.random.key(0))
         started = handlers.substitute(seeded, substitute_fn=_feasible)
         with validation_enabled(False):
             trace = handlers.trace(started).get_trace(*args, **kwargs)
-        latent.extend(_latent_sites(trace, space))
+        latent[:] = _latent_sites(trace, space)
         _refuse_misshapen(trace)
         names.update(trace)
+        samples = (site for site in trace.values() if site["type"] == "sample")
+        return numbers_in([(s["fn"], s["value"], s["scale"]) for s in samples])
 
     before = _random_state()
     try:
-        jax.eval_shape(run_model)
+        program = jax.make_jaxpr(run_model)()
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
     except ValueError as error:
@@ -93,6 +96,8 @@ def find_sites(
         raise _shapes_differ(error) from error
     if _random_state() != before:
         raise _draws_numbers("from NumPy's global generator (np.random)")
+    if not repeats(run_model, program):
+        raise _draws_numbers("(random, np.random.default_rng), or reads a clock")
     if not sum(site.size for site in latent):
         raise UnsupportedModel(
             f"The latent sites have no number in them: {', '.join(s.name for s in latent)}.",
@@ -238,15 +243,13 @@ def _refuse_misshapen(trace: dict) -> None:
             refuse_crossed(site)
 
 
-_WRAPPERS = (ExpandedDistribution, Independent, MaskedDistribution, TransformedDistribution)
-
-
 def _is_improper(fn: Distribution) -> bool:
-    while isinstance(fn, _WRAPPERS):
-        if isinstance(fn, MaskedDistribution) and fn._mask is not True:
-            return True
-        fn = fn.base_dist
-    return type(fn) is ImproperUniform
+    *wrappers, inner = wrapped(fn)
+    if any(isinstance(layer, MaskedDistribution) and layer._mask is not True for layer in wrappers):
+        return True
+    if isinstance(inner, TransformedDistribution):
+        return _is_improper(inner.base_dist)
+    return type(inner) is ImproperUniform
 
 
 def _discrete(site: dict) -> UnsupportedModel:

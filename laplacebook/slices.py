@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from laplacebook.batches import at_many
 from laplacebook.density import ModelDensity
-from laplacebook.evidence import defined
 from laplacebook.result import LaplaceApproximation
+from laplacebook.weights import defined
 
 __all__ = ["Slice", "principal_slices"]
 

@@ -9,9 +9,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpyro.distributions import (
     Distribution,
-    ExpandedDistribution,
-    Independent,
-    MaskedDistribution,
     TransformedDistribution,
     biject_to,
 )
@@ -19,6 +16,7 @@ from numpyro.infer.initialization import init_to_uniform
 
 from laplacebook.sites import Site
 from laplacebook.validity import satisfies
+from laplacebook.wrappers import unwrapped
 
 __all__ = [
     "is_inside",
@@ -131,14 +129,13 @@ def _mean(fn: Distribution) -> Any:
 
     A wrapper (Independent, Expanded, Masked) has the mean of what it wraps, of a smaller shape.
     """
+    fn = unwrapped(fn)
     if isinstance(fn, TransformedDistribution):
         mean = _mean(fn.base_dist)
         if mean is None:
             return None
         mean = jnp.broadcast_to(mean, fn.base_dist.shape())
         return functools.reduce(lambda x, transform: transform(x), fn.transforms, mean)
-    if isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
-        return _mean(fn.base_dist)
     try:
         return fn.mean
     except (NotImplementedError, ValueError):

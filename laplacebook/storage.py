@@ -1,112 +1,25 @@
-"""An approximation in a file: its numbers, and what is needed to notice that they are another model's.
+"""An approximation out of a file: who loads it brings the model and its data, and they are checked."""
 
-The file is a NumPy archive of plain arrays with a header in JSON; nothing in it is ever executed.
-The model and its data are not in it: who loads it brings them, and they are checked against it.
-"""
-
-import io
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-import laplacebook
-from laplacebook.density import ModelDensity, Terms
-from laplacebook.errors import LaplaceError, UnsupportedModel
+from laplacebook.archive import Stored, look, read
+from laplacebook.density import ModelDensity
+from laplacebook.errors import LaplaceError
 from laplacebook.last_layer import LastLayer
-from laplacebook.likelihood import LikelihoodDensity
-from laplacebook.mode import Certificate
-from laplacebook.plain import is_plain
-from laplacebook.precision import Precision
-from laplacebook.program import name_of
 from laplacebook.result import LaplaceApproximation
-from laplacebook.settings import Settings
 from laplacebook.sites import Site
-from laplacebook.structures import from_arrays, to_arrays
 
-__all__ = ["load", "save"]
+__all__ = ["load"]
 
-_FORMAT = 1
-_PRECISION = "precision/"  # before the name of each of its arrays
-_OTHER = "other/"  # before the number of another mode, and the names of its arrays
-_FIXED = "fixed/"  # before the name of each site that the last layer takes as known
 _BENT = 0.01  # relative change of the curvature along one direction
 _MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
-
-
-class _Stored(NamedTuple):
-    kind: type[ModelDensity]
-    space: str
-    sites: tuple[Site, ...]
-    mode: dict[str, Array]
-    mode_vector: Array
-    precision: Precision
-    along: Array
-    log_likelihood: Array
-    log_prior: Array
-    certificate: Certificate
-    settings: Settings
-    fixed: dict[str, Array]
-
-
-def save(approx: LaplaceApproximation, path: str | os.PathLike) -> None:
-    """Write the numbers of an approximation to a file; see :meth:`LaplaceApproximation.save`.
-
-    Raises:
-        LaplaceError: the fit failed.
-        UnsupportedModel: it is the approximation of a plain density.
-    """
-    if is_plain(approx.density):
-        raise UnsupportedModel(
-            "This is the approximation of a plain density: no model could be brought to load it.",
-            remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
-        )
-    if not approx.certificate.converged:
-        raise LaplaceError(
-            "This fit failed, and every number of it is NaN: there is nothing to save.",
-            remedy="fit with throw=True, which says why it failed.",
-        )
-    header = {
-        "format_version": _FORMAT,
-        "laplacebook_version": laplacebook.__version__,
-        "model": name_of(approx.density.model),
-        "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
-        "space": approx.space,
-        "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
-        "certificate": [field.name for field in fields(approx.certificate)],
-        "settings": asdict(approx.settings),
-        "other_modes": len(approx.other_modes),
-    }
-    arrays = {"header": np.array(json.dumps(header)), **_arrays(approx)}
-    for i, other in enumerate(approx.other_modes):
-        arrays |= {f"{_OTHER}{i}/{name}": value for name, value in _arrays(other).items()}
-    archive = io.BytesIO()
-    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
-    Path(path).write_bytes(archive.getvalue())
-
-
-def _arrays(approx: LaplaceApproximation) -> dict[str, Any]:
-    """The numbers of one mode, by name."""
-    arrays = {
-        "mode_vector": approx.mode_vector,
-        "along": _at(approx.density, approx.mode_vector, approx.precision)[2],
-        "log_likelihood": approx.log_likelihood,
-        "log_prior": approx.log_prior,
-    }
-    arrays |= {_PRECISION + name: value for name, value in to_arrays(approx.precision).items()}
-    arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
-    for field in fields(approx.certificate):
-        arrays[f"certificate/{field.name}"] = getattr(approx.certificate, field.name)
-    model = approx.density.model
-    fixed = model.fixed if isinstance(model, LastLayer) else {}
-    return arrays | {_FIXED + name: value for name, value in fixed.items()}
 
 
 def load(
@@ -134,11 +47,11 @@ def load(
             a hundredth of a posterior standard deviation or more away.
         UnsupportedModel: the model has no density on R^D.
     """
-    first, *others = [_bound(s, model, args, kwargs) for s in _read(Path(path))]
+    first, *others = [_bound(s, model, args, kwargs) for s in read(Path(path))]
     return replace(first, other_modes=tuple(others))
 
 
-def _bound(stored: _Stored, model: Callable, args: tuple, kwargs: dict) -> LaplaceApproximation:
+def _bound(stored: Stored, model: Callable, args: tuple, kwargs: dict) -> LaplaceApproximation:
     """What was stored of one mode, with the model that it is of."""
     if stored.fixed and not isinstance(model, LastLayer):
         model = LastLayer(model, stored.fixed)
@@ -157,79 +70,7 @@ def _bound(stored: _Stored, model: Callable, args: tuple, kwargs: dict) -> Lapla
     )
 
 
-def _read(path: Path) -> list[_Stored]:
-    """The mode and the other modes in a file."""
-    content = path.read_bytes()
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(str(arrays.pop("header")))
-        version, others = header["format_version"], header.get("other_modes", 0)
-    except Exception as error:  # NumPy's and Python's readers tell damage in many ways
-        raise _damaged(path, error) from error
-    if version != _FORMAT:
-        raise LaplaceError(
-            f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
-            causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
-            remedy="install that version of laplacebook, or fit again.",
-        )
-    try:
-        groups = [arrays, *(_within(arrays, f"{_OTHER}{i}/") for i in range(others))]
-        stored = [_parse(header, group) for group in groups]
-    except (LookupError, TypeError, ValueError) as error:
-        raise _damaged(path, error, header.get("laplacebook_version")) from error
-    if stored[0].mode_vector.dtype != arrays["mode_vector"].dtype:
-        raise LaplaceError(
-            f"{path} holds numbers in {arrays['mode_vector'].dtype}, which JAX is set not to use.",
-            remedy="call numpyro.enable_x64() at the top of the program.",
-        )
-    return stored
-
-
-def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:
-    causes = ["it was cut short or damaged on its way", "another program wrote it"]
-    if version not in (None, laplacebook.__version__):
-        causes.append(f"laplacebook {version} wrote it, and this is {laplacebook.__version__}")
-    return LaplaceError(
-        f"{path} is not a whole file of a saved approximation: {error}",
-        causes=causes,
-        remedy="save the approximation again, or check the path.",
-    )
-
-
-def _within(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The arrays whose names begin so, by the rest of their names."""
-    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
-
-
-def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Stored:
-    sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
-    numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
-    size = sum(site.size for site in sites)
-    stored = _Stored(
-        kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
-        space=header["space"],
-        sites=sites,
-        mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
-        mode_vector=numbers["mode_vector"],
-        precision=from_arrays(_within(numbers, _PRECISION)),
-        along=numbers["along"],
-        log_likelihood=numbers["log_likelihood"],
-        log_prior=numbers["log_prior"],
-        certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
-        settings=Settings(**header["settings"]),
-        fixed=_within(numbers, _FIXED),
-    )
-    shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
-    shapes += map(jnp.shape, stored.mode.values())
-    if shapes != [(size,)] * 3 + [site.value_shape for site in sites]:
-        raise ValueError("its arrays do not fit together")
-    if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
-        raise ValueError("its header is not one of an approximation")
-    return stored
-
-
-def _check_sites(stored: _Stored, density: ModelDensity) -> None:
+def _check_sites(stored: Stored, density: ModelDensity) -> None:
     now = tuple(replace(site, improper=False) for site in density.sites)  # no part of the file
     if now != stored.sites:
         raise LaplaceError(
@@ -240,8 +81,8 @@ def _check_sites(stored: _Stored, density: ModelDensity) -> None:
         )
 
 
-def _check_log_joint(stored: _Stored, density: ModelDensity) -> None:
-    terms, decrement, along = _at(density, stored.mode_vector, stored.precision)
+def _check_log_joint(stored: Stored, density: ModelDensity) -> None:
+    terms, decrement, along = look(density, stored.mode_vector, stored.precision)
     bend = jnp.abs(along - stored.along).max() / jnp.abs(stored.along).max()
     tolerance = float(jnp.sqrt(jnp.finfo(stored.mode_vector.dtype).eps))
     now = (terms.log_likelihood, terms.log_prior, *(terms.values[name] for name in stored.mode))
@@ -260,18 +101,6 @@ def _check_log_joint(stored: _Stored, density: ModelDensity) -> None:
         causes=["other data, or data in another order", "a prior or a likelihood has changed"],
         remedy="pass the model and the arguments of the fit, or fit again.",
     )
-
-
-@jax.jit
-def _at(density: ModelDensity, u: Array, precision: Precision) -> tuple[Terms, Array, Array]:
-    """The terms at u, how far off the mode is, and H A^-1 1, with the Hessian H of the loss.
-
-    The last is a vector of ones where A is H, and says of any A whether H is what it was.
-    """
-    slope, terms = jax.grad(density.loss, has_aux=True)(u)
-    step = precision.solve(jnp.ones_like(u))
-    along = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
-    return terms, jnp.sqrt(slope @ precision.solve(slope)), along
 
 
 def _described(sites: tuple[Site, ...]) -> str:

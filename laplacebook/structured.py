@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook import gauss_newton
+from laplacebook.block import BlockPrecision
+from laplacebook.checks import require_numbers
 from laplacebook.curvature import prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.eigenpairs import top_eigenpairs
@@ -15,13 +17,11 @@ from laplacebook.kfac import kronecker_factors
 from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.precision import (
-    BlockPrecision,
     DensePrecision,
     DiagonalPrecision,
     Precision,
     loud,
 )
-from laplacebook.requirements import require_numbers
 from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from jaxtyping import Array
 
+from laplacebook.block import BlockPrecision
 from laplacebook.errors import LaplaceError
 from laplacebook.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
 from laplacebook.low_rank import LowRankPrecision
-from laplacebook.precision import BlockPrecision, DensePrecision, DiagonalPrecision, Precision
+from laplacebook.precision import DensePrecision, DiagonalPrecision, Precision
 
 __all__ = ["from_arrays", "to_arrays"]
 

@@ -17,7 +17,7 @@ from laplacebook.progress import progress
 from laplacebook.row_sums import require_sum
 from laplacebook.rows import Rows, require_batch_size, rows_of
 
-__all__ = ["minibatch_loss", "train"]
+__all__ = ["train"]
 
 _CHUNKS = 50  # of the steps: between them the progress bar moves
 
@@ -172,7 +172,7 @@ def _advance(
 
 def _diverged(density: ModelDensity, step: int, learning_rate: float) -> NonFinite:
     return NonFinite(
-        f"The descent ran into NaN or infinity by step {step}{because(density.not_finite())}.",
+        f"The descent ran into NaN or infinity by step {step}{because(density.not_finite_arguments())}.",
         causes=[
             f"a learning rate of {learning_rate:.4g}, too large for this model",
             "a derivative that is not finite: sqrt, abs, log or a norm at zero",

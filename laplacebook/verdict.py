@@ -9,7 +9,6 @@ from laplacebook.pareto import GOOD, usable_below
 from laplacebook.slices import Slice
 
 __all__ = [
-    "LEVELS",
     "Finding",
     "of_bound",
     "of_evidence",

@@ -11,7 +11,7 @@ import pytest
 from numpyro import handlers
 
 import laplacebook as lb
-from laplacebook.arguments import join, not_finite, split
+from laplacebook.arguments import join, not_finite_arguments, split
 
 
 def model(features, y=None, *more, columns=None):
@@ -103,14 +103,16 @@ BAD[4, 0] = BAD[5, 0] = BAD[5, 1] = np.nan
 def test_the_argument_that_is_not_finite_is_named():
     expected = "argument 'features' has 3 NaN, first at [4, 0]"
     for wrapped in (model, functools.partial(model), handlers.scale(model, scale=1.0)):
-        assert not_finite(wrapped, (BAD, np.ones(3)), {}) == [expected]
-    several = not_finite(model, (1.0, 2.0, 3.0, [np.inf]), {"columns": {"age": BAD - np.inf}})
+        assert not_finite_arguments(wrapped, (BAD, np.ones(3)), {}) == [expected]
+    several = not_finite_arguments(
+        model, (1.0, 2.0, 3.0, [np.inf]), {"columns": {"age": BAD - np.inf}}
+    )
     assert several == [
         "argument 'more[1][0]' has 1 infinite",
         "argument 'columns['age']' has 3 NaN and 9 infinite, first at [0, 0]",
     ]
-    assert not_finite(model, (np.arange(3), "text", np.array(["a"]), True), {}) == []
-    assert not_finite(max, (np.nan,), {})[0].endswith("has 1 NaN")
+    assert not_finite_arguments(model, (np.arange(3), "text", np.array(["a"]), True), {}) == []
+    assert not_finite_arguments(max, (np.nan,), {})[0].endswith("has 1 NaN")
 
 
 def regression(features, y):

@@ -13,8 +13,9 @@ from arviz_stats.base.array import array_stats
 from scipy import integrate, stats
 
 import laplacebook as lb
-from laplacebook.evidence import importance_weights
+from laplacebook.importance import importance_weights
 from laplacebook.pareto import pareto_k
+from laplacebook.verdict import of_tail
 from tests.models import coin, line, normal
 from tests.test_start import square
 
@@ -120,7 +121,7 @@ def test_modes_that_are_known_count_without_a_search():
     assert lb.diagnose(approx, KEY, starts=1).other_modes == approx.other_modes
     again = lb.diagnose(approx, KEY, starts=8)
     assert len(again.other_modes) == 1
-    assert "not searched for" in str(lb.diagnose(lb.laplace(square, 4.0), KEY, starts=1)._findings)
+    assert "not searched for" in lb.diagnose(lb.laplace(square, 4.0), KEY, starts=1).verdict
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,8 @@ def test_many_coordinates_near_a_gaussian():
     assert found.effective_fraction < 0.8
     assert found.level != "good"
     assert "20 longest of 100 axes" in repr(found)
-    assert "of all 100 coordinates together" in str(found._findings)
+    tail = of_tail(found.pareto_k, found.num_samples, found.approx.mode_vector.size)
+    assert "of all 100 coordinates together" in str(tail)
 
 
 def test_units_do_not_matter():

@@ -258,7 +258,9 @@ def test_too_few_steps_and_what_the_model_does_not_use(rate):
 
 def test_arguments_of_another_type(rate, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which would speak first
-    with pytest.raises(TypeError, match=r"takes what laplace\(...\) returns, not a int"):
+    with pytest.raises(
+        TypeError, match=r"takes what laplace\(...\) returns, not an object of type int"
+    ):
         lb.maximize_evidence(3, {"power": 1.0})
     with pytest.raises(TypeError, match="a dict of name -> .* not a list"):
         lb.maximize_evidence(rate, ["power"])

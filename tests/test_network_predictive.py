@@ -18,7 +18,7 @@ from laplacebook.logistic_normal import sigmoid_mean
 from laplacebook.low_rank import LowRankPrecision
 from laplacebook.mode import Certificate
 from laplacebook.models import bayesian_mlp
-from laplacebook.settings import EXACT, Settings
+from laplacebook.settings import DENSE_HESSIAN, Settings
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -34,7 +34,7 @@ CLASSES = partial(bayesian_mlp, widths=(3,), outputs=2, likelihood="categorical"
 
 @pytest.fixture(autouse=True)
 def _always_by_rows(monkeypatch):
-    monkeypatch.setattr(linearized, "FEW", 0)
+    monkeypatch.setattr(linearized, "MOST_BY_COLUMNS", 0)
 
 
 def factor(size):
@@ -165,7 +165,7 @@ def shifted(features, y=None):
 
 def test_probit_of_classes_sees_a_common_shift():
     u, precision = jnp.array([0.0, 3.0]), lb.DiagonalPrecision(jnp.array([1e-6, 1e6]))
-    approx = approximation(shifted, precision, EXACT, u, X[:, :1], np.zeros(5, int))
+    approx = approximation(shifted, precision, DENSE_HESSIAN, u, X[:, :1], np.zeros(5, int))
     row = np.ones((1, 1))
     assert lb.predict(approx, row)[0, 0] < 0.51
     drawn = lb.predict(approx, row, method="output_monte_carlo", key=KEY, num_samples=100)

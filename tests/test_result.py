@@ -1,8 +1,6 @@
-"""The result on the scale on which the user wrote the model: moments, quantiles, print, export."""
+"""The result on the scale on which the user wrote the model: moments, quantiles, summary, export."""
 
-import copy
 import functools
-import pickle
 import sys
 import types
 
@@ -17,8 +15,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import laplacebook as lb
-from laplacebook.program import name_of
-from tests.models import coin, line, normal
+from tests.models import coin, normal
 from tests.test_density import Y, several
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
@@ -195,6 +192,8 @@ def test_the_summary_has_a_row_for_each_number():
     assert table["site"][-1] == "many[1, 2]"
     assert len(table) == 3 + 3 + 1 + 1 + 1 + 6
     assert all(row["25 %"] < row["75 %"] for row in table.rows())
+    narrow = lb.laplace(coin, COIN).summary(1e-8)
+    assert list(narrow.columns)[3:] == ["49.9999995 %", "50.0000005 %"]
     row = lb.laplace(coin, COIN).summary().rows()[0]
     theta = expit(stats.norm(1.2039728, 0.6582806).ppf([0.05, 0.95]))
     assert row == {
@@ -204,60 +203,6 @@ def test_the_summary_has_a_row_for_each_number():
         "5 %": pytest.approx(theta[0]),
         "95 %": pytest.approx(theta[1]),
     }
-
-
-def test_repr_says_what_a_person_wants_to_know():
-    approx = lb.laplace(coin, COIN)
-    parts = ("coin", "unconstrained", "theta", "0.7692", "0.1166", "-4.7301", "mode certified")
-    for text in (repr(approx), approx._repr_html_()):
-        assert all(part in text for part in parts)
-    assert "theta" in repr(lb.laplace(coin, COIN, throw=False, space="constrained"))
-    long = lb.laplace(line, np.random.default_rng(0).normal(size=(30, 12)), np.ones(30))
-    assert "w[9]" in repr(long)
-    assert "w[10]" not in repr(long)
-    assert "... and 2 more" in repr(long)
-    batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
-    assert repr(batch).startswith("LaplaceApproximation(")
-    assert batch._repr_html_() is None
-    assert "LaplaceApproximation(" in repr(jax.tree.map(lambda leaf: None, approx))
-
-
-def test_repr_within_jit(capsys):
-    jax.jit(lambda y: print(lb.laplace(coin, y)))(COIN)
-    assert "LaplaceApproximation(" in capsys.readouterr().out
-
-
-def test_an_improper_prior_is_told():
-    def flat(y):
-        real, positive = dist.constraints.real, dist.constraints.positive
-        a = numpyro.sample("a", dist.ImproperUniform(real, (), ()))
-        b = numpyro.sample("b", dist.ImproperUniform(positive, (), ()).expand([2]).to_event(1))
-        numpyro.sample("y", dist.Normal(a, b[0] + b[1] ** 0).expand([len(y)]).to_event(1), obs=y)
-        numpyro.sample("c", dist.Normal(b, 1).to_event(1), obs=np.ones(2))
-
-    assert "constant" not in repr(lb.laplace(coin, COIN))
-    told = repr(lb.laplace(flat, np.array([1.0, 2.0, 4.0])))
-    assert "only up to a constant: the priors of 'a' and 'b' are improper" in told
-
-
-def test_names_of_models():
-    class Callable:
-        def __call__(self):
-            pass
-
-    assert name_of(coin) == "coin"
-    assert name_of(numpyro.handlers.scale(jax.tree_util.Partial(coin), scale=2.0)) == "coin"
-    assert name_of(Callable()) == "Callable"
-
-
-def test_copies():
-    approx = lb.laplace(coin, COIN)
-    _ = approx.guide  # holds what cannot be pickled
-    for other in (pickle.loads(pickle.dumps(approx)), copy.deepcopy(approx), copy.copy(approx)):
-        assert repr(other) == repr(approx)
-        key = jax.random.key(0)
-        assert other.sample(key)["theta"] == approx.sample(key)["theta"]
-        assert jax.tree.structure(other) == jax.tree.structure(approx)
 
 
 @pytest.mark.filterwarnings("ignore:\nArviZ is undergoing:FutureWarning")

@@ -169,7 +169,7 @@ def test_an_error_of_the_program_is_not_taken_for_damage(saved, monkeypatch):
     def broken(arrays):
         raise AttributeError("of the program")
 
-    monkeypatch.setattr("laplacebook.storage.from_arrays", broken)
+    monkeypatch.setattr("laplacebook.archive.from_arrays", broken)
     with pytest.raises(AttributeError, match="of the program"):
         lb.load(saved, coin, COIN)
 

@@ -1,4 +1,4 @@
-"""Taylor series against mpmath's, the order of the remainder, the transformations, the errors."""
+"""Taylor series against mpmath's, the order of the remainder, the transformations."""
 
 import math
 
@@ -227,77 +227,6 @@ def test_a_functions_own_derivative_rule_is_used():
 
     f.defjvp(lambda primals, tangents: (f(*primals), 7.0 * tangents[0]))
     np.testing.assert_array_equal(taylor_coefficients(f, 0.0, 2), [0.0, 7.0, 0.0])
-
-
-KINKS = {
-    "abs": jnp.abs,
-    "maximum": lambda x: jnp.maximum(x, -x),
-    "minimum": lambda x: jnp.minimum(x, 2 * x),
-    "sign": lambda x: x * jnp.sign(x),
-    "sqrt": jnp.sqrt,
-}
-
-
-@pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)
-@pytest.mark.parametrize("expand", [taylor_coefficients, taylor_polynomial])
-def test_where_a_derivative_does_not_exist(f, expand):
-    with pytest.raises(ValueError, match=r"degree 3 at x0 = 0.0: its derivative of order 1"):
-        expand(f, 0.0, 3)
-    with pytest.raises(ValueError, match=r"at x0 = \[0. 0.\]: its derivative of order 1"):
-        expand(lambda x: f(x[0]) + x[1], jnp.zeros(2), 3)
-
-
-@pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)
-def test_where_a_derivative_does_not_exist_under_jit(f):
-    coefficients = jax.jit(lambda x0: taylor_coefficients(f, x0, 2))(0.0)
-    np.testing.assert_array_equal(
-        jnp.isnan(coefficients), [False, True, True] if f(0.0) == 0 else 3
-    )
-    _, several = jax.jit(lambda x0: taylor_coefficients(lambda x: f(x[1]), x0, 1))(jnp.zeros(2))
-    np.testing.assert_array_equal(jnp.isnan(several), [False, True, True])
-    value = jax.jit(lambda x0: taylor_polynomial(lambda x: f(x[1]), x0, 1)(x0))(jnp.zeros(2))
-    assert jnp.isnan(value)
-
-
-def test_the_order_that_fails_is_named():
-    with pytest.raises(
-        ValueError, match="its derivative of order 3 does not exist or is not finite"
-    ):
-        taylor_coefficients(lambda x: x**2.5, 0.0, 5)
-    np.testing.assert_array_equal(taylor_coefficients(lambda x: x**2.5, 0.0, 2), [0, 0, 0])
-    with pytest.raises(ValueError, match="its value there is not finite"):
-        taylor_coefficients(jnp.log, 0.0, 1)
-    with pytest.raises(ValueError, match="its value there is not finite"):
-        taylor_polynomial(jnp.sin, jnp.nan, 1)
-
-
-MISTAKES = {
-    "vector value": (ValueError, r"not an array of shape \(2,\)", lambda x: x, np.ones(2), 1),
-    "vector of one": (ValueError, r"an array of shape \(1,\)", lambda x: x[None], 0.0, 1),
-    "tuple value": (TypeError, "one number, not a tuple", lambda x: (x, x), 0.0, 1),
-    "complex value": (TypeError, "not one of type complex128", lambda x: 1j * x, 0.0, 1),
-    "integer value": (TypeError, "not one of type int64", lambda x: jnp.argmax(x), np.ones(2), 1),
-    "negative degree": (ValueError, "degree must be 0 or more, not -1", jnp.sin, 0.0, -1),
-    "float degree": (TypeError, "degree", jnp.sin, 0.0, 2.0),
-    "bool degree": (TypeError, "must be an integer, such as 2, not True", jnp.sin, 0.0, True),
-    "integer x0": (TypeError, "x0 must be floating point, such as 0.0, not", jnp.sin, 0, 1),
-    "bool x0": (TypeError, "not of type bool", jnp.sin, True, 1),
-    "complex x0": (TypeError, "not of type complex128", jnp.sin, 1j, 1),
-    "matrix x0": (ValueError, r"x0 must have shape \(\) or \(D,\)", jnp.sum, np.ones((2, 2)), 1),
-}
-
-
-@pytest.mark.parametrize(("error", "message", "f", "x0", "degree"), MISTAKES.values(), ids=MISTAKES)
-@pytest.mark.parametrize("expand", [taylor_coefficients, taylor_polynomial])
-def test_mistakes_are_named(expand, error, message, f, x0, degree):
-    with pytest.raises(error, match=message):
-        expand(f, x0, degree)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
-def test_polynomial_refuses_points_of_another_dimension(shape):
-    with pytest.raises(ValueError, match="the last axis of x must be 2 long"):
-        taylor_polynomial(wave, jnp.zeros(2), 2)(jnp.ones(shape))
 
 
 def test_a_function_of_no_variable_is_its_value():

@@ -1,0 +1,89 @@
+"""A model that computes with other numbers each time has no log joint, wherever it has them from."""
+
+import functools
+import random
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.contrib.control_flow import scan
+
+import laplacebook as lb
+from laplacebook.repeats import repeats
+
+Y = np.array([1.0, 2.5, -0.5, 1.7])
+#: where a number comes from that is another the next time
+SOURCES = {
+    "random": lambda: random.gauss(0, 1),
+    "a new generator": lambda: np.random.default_rng().normal(),
+    "an array": lambda: np.random.default_rng().normal(size=4),
+    "a clock": time.time,
+}
+
+
+def shifted(source, y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(mean + source(), 1).expand([4]).to_event(1), obs=y)
+
+
+def prior(source, y):
+    scale = 1 + abs(np.max(source())) % 1
+    mean = numpyro.sample("mean", dist.Normal(0, scale))
+    numpyro.sample("y", dist.Normal(mean, 1).expand([4]).to_event(1), obs=y)
+
+
+def within_scan(source, y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+
+    def step(carry, now):
+        numpyro.sample("y", dist.Normal(mean + np.max(source()), 1), obs=now)
+        return carry, None
+
+    scan(step, 0.0, y)
+
+
+def weight(source, y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    numpyro.factor("weight", -np.max(source()) * (mean - y[0]) ** 2)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("model", [shifted, prior, within_scan, weight])
+def test_numbers_that_python_draws_are_refused(model, source):
+    with pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(functools.partial(model, SOURCES[source]), Y)
+    assert "(random, np.random.default_rng), or reads a clock" in " ".join(
+        str(caught.value).split()
+    )
+
+
+#: numbers that are the same the next time
+STEADY = {
+    "a generator with a seed": lambda: np.random.default_rng(0).normal(),
+    "a key": lambda: jax.random.normal(jax.random.key(0), (4,)),
+    "a cache": functools.cache(lambda: np.random.default_rng().normal(size=4)),
+    "not a number": lambda: jnp.where(jnp.array([True, False, True, True]), 0.0, np.nan)[0],
+}
+
+
+@pytest.mark.parametrize("source", STEADY)
+def test_numbers_that_stay_are_not(source):
+    approx = lb.laplace(functools.partial(shifted, STEADY[source]), Y)
+    expected = (Y - np.asarray(STEADY[source]())).sum() / 5
+    assert approx.mode["mean"] == pytest.approx(expected)
+
+
+def test_a_cache_that_the_first_trace_fills_does_not_matter():
+    known = {}
+
+    def function():
+        if not known:
+            known["x"] = 2.0
+            return [jnp.sin(jnp.ones(3)) * 3.0]
+        return [known["x"] * jnp.ones(3)]
+
+    assert repeats(function, jax.make_jaxpr(function)())
