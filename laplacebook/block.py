@@ -1,6 +1,6 @@
 """A precision in blocks: groups of coordinates that are independent of one another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from laplacebook.checks import coordinates
 from laplacebook.precision import DensePrecision, Precision, loud
 
-__all__ = ["BlockPrecision", "blocks_of"]
+__all__ = ["BlockPrecision", "blocks_of", "parts_of"]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=[])
@@ -67,8 +67,8 @@ class BlockPrecision(Precision):
     def _each(
         self, method: Callable[[Precision, Array], Array], v: Float[Array, "D *K"]
     ) -> Float[Array, "D *K"]:
-        ends = accumulate(block.size for block in self.blocks)
-        parts = jnp.split(coordinates(v, self.shape, columns=True), list(ends)[:-1])
+        sizes = [block.size for block in self.blocks]
+        parts = parts_of(coordinates(v, self.shape, columns=True), sizes)
         return jnp.concatenate([method(*pair) for pair in zip(self.blocks, parts, strict=True)])
 
     def _loud(self) -> Float[Array, "*B"]:
@@ -79,3 +79,8 @@ class BlockPrecision(Precision):
 def blocks_of(precision: Precision) -> tuple[Precision, ...]:
     """The blocks of a precision; of one that has none, itself."""
     return precision.blocks if isinstance(precision, BlockPrecision) else (precision,)
+
+
+def parts_of(v: Float[Array, "D *K"], sizes: Sequence[int]) -> list[Float[Array, "_ *K"]]:
+    """A vector in pieces of these sizes, which make up D."""
+    return jnp.split(v, list(accumulate(sizes))[:-1])

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.ascent import Objective
-from laplacebook.block import BlockPrecision, blocks_of
+from laplacebook.block import BlockPrecision, blocks_of, parts_of
 from laplacebook.curvature import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
@@ -120,7 +120,7 @@ class Stored(Objective):
     ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
         """The log evidence at the logarithms x, and u."""
         log_joint, factor, prior = self.scaled.log_joint(x)
-        parts = _split(prior, [matrix.shape[0] for matrix in self.curvature])
+        parts = parts_of(prior, [matrix.shape[0] for matrix in self.curvature])
         pairs = zip(self.curvature, parts, strict=True)
         precision = BlockPrecision.of(tuple(factor * g + jnp.diag(p) for g, p in pairs))
         return log_joint + precision.log_volume(), u
@@ -200,7 +200,7 @@ def at_fixed_mode(
             remedy="vary one prior precision and one noise precision, or use another structure.",
         )
     if proportional and settings.structure in ("dense", "last_layer", "block"):
-        parts = _split(base.prior, groups)
+        parts = parts_of(base.prior, groups)
         return Stored(
             scaled,
             tuple(
@@ -247,18 +247,14 @@ def _proportional(base: _Scales, other: _Scales) -> bool:
 
 def _even(base: _Scales, other: _Scales, groups: list[int]) -> bool:
     """Whether within each group of coordinates one factor scales the Hessian of the prior."""
-    parts = _split(other.prior / base.prior, groups)
+    parts = parts_of(other.prior / base.prior, groups)
     return all(_equal(part, jnp.broadcast_to(part[0], part.shape)) for part in parts)
-
-
-def _split(vector: Array, sizes: list[int]) -> list[Array]:
-    return jnp.split(vector, np.cumsum(sizes)[:-1].tolist())
 
 
 def _gains(precision: Precision, prior: Array) -> Float[Array, " D"]:
     """The eigenvalues of P^-1/2 G P^-1/2 for A = P + G, group by group."""
     blocks = blocks_of(precision)
-    parts = _split(prior, [block.size for block in blocks])
+    parts = parts_of(prior, [block.size for block in blocks])
     return jnp.concatenate([_gains_of(b, p) for b, p in zip(blocks, parts, strict=True)])
 
 

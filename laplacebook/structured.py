@@ -1,15 +1,16 @@
 """The precision of an approximation: the curvature that was asked for, and as much of it as was."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook import gauss_newton
-from laplacebook.block import BlockPrecision
+from laplacebook.block import BlockPrecision, parts_of
 from laplacebook.checks import require_numbers
-from laplacebook.curvature import prior_curvature, prior_hessian
+from laplacebook.curvature import ROUNDING, prior_curvature, prior_hessian
 from laplacebook.density import ModelDensity
 from laplacebook.eigenpairs import top_eigenpairs
 from laplacebook.errors import NotPositiveDefinite, UnsupportedModel
@@ -26,7 +27,6 @@ from laplacebook.settings import Settings
 
 __all__ = ["coupled", "kept", "low_rank_at", "precision_at"]
 
-ROUNDING = 1e3  # units in the last place of the largest eigenvalue: what may be zero
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
@@ -55,7 +55,7 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
     Args:
         density: the log joint.
         u: shape (D,).
-        settings: of the fit; its curvature is not ``"hessian"``.
+        settings: of the fit; its curvature is not ``"hessian"``, nor its structure ``"low_rank"``.
 
     Raises:
         UnsupportedModel: the model has no such curvature, or no such structure.
@@ -71,18 +71,14 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
         )
         return DensePrecision.of_symmetric(whole)
     prior *= loud(separate, prior.dtype)
-    parts = _split(prior, [site.size for site in density.sites])
+    parts = parts_of(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
         return DiagonalPrecision(gauss_newton.diagonal(density, u, kind, batch) + prior)
     if settings.structure == "block":
         blocks = gauss_newton.blocks(density, u, kind, batch)
         return BlockPrecision.of(tuple(b + jnp.diag(p) for b, p in zip(blocks, parts, strict=True)))
-    if settings.structure == "kronecker":
-        factors = kronecker_factors(density, u, kind, batch)
-        return KroneckerPrecision.of(
-            tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
-        )
-    raise ValueError(f"no precision of structure {settings.structure!r} at a point")
+    factors = kronecker_factors(density, u, kind, batch)
+    return KroneckerPrecision.of(tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True)))
 
 
 def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowRankPrecision:
@@ -136,12 +132,6 @@ def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBloc
     return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
 
 
-def _split(vector: Array, sizes: Sequence[int]) -> list[Array]:
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [vector[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-
-
 def _blocks(matrix: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return tuple(matrix[span, span] for span in spans)
+    ends = [0, *accumulate(sizes)]
+    return tuple(matrix[a:b, a:b] for a, b in pairwise(ends))

@@ -13,7 +13,7 @@ PUBLIC = {"__init__", "datasets", "exercises", "models", "plotting", "slider"}
 #: where NumPyro's handlers run a model, as the docstring of density.py says
 HANDLERS = {"density", "guide", "last_layer", "outcomes", "sites"}
 #: of two files that list more, beside the functions that choose between them
-ALTERNATIVES = {"gauss_newton": {"dense_at_once"}, "row_factors": {"row_factors"}}
+ALTERNATIVES = {"gauss_newton": {"dense_at_once"}}
 MOST_LINES = 300
 
 
