@@ -7,10 +7,18 @@ import pkgutil
 import warnings
 from pathlib import Path
 
+import jax
 import numpyro
 import pytest
 from beartype.claw import beartype_package
 from jaxtyping import install_import_hook
+
+# XLA's older generator of code for loops takes half the time of the default one, and the time of these
+# tests is compilation. XLA reads its flags once: the kernels of the chapters, and make book, take the
+# default, as a reader does.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false", prepend=" ")
+    jax.jit(lambda x: x + 1)(1.0)
 
 numpyro.enable_x64()
 # Before the first import of the package: its annotated shapes are then checked at every call. A model

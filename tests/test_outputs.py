@@ -52,7 +52,7 @@ def test_the_loss_of_the_outputs_is_minus_the_log_likelihood(family):
     assert loss(outputs) == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
     there = u.at[1].add(0.3)
     assert loss(eta(there)) == pytest.approx(-float(density.terms(there).log_likelihood), rel=1e-12)
-    curvature = np.linalg.eigvalsh(jax.hessian(loss)(outputs))
+    curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(outputs))
     assert (curvature[0] > -1e-12) == FAMILIES[family][3]
 
 
