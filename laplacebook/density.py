@@ -19,7 +19,14 @@ from laplacebook.arguments import arrays_blamed, join, not_finite_arguments, spl
 from laplacebook.program import Fixed
 from laplacebook.sharding import Placement, placement_of
 from laplacebook.sites import Site, find_sites
-from laplacebook.start import is_inside, prior_centre, prior_draw, refuse_outside, start_values
+from laplacebook.start import (
+    is_inside,
+    prior_centre,
+    prior_draw,
+    refuse_outside,
+    require_start,
+    start_arrays,
+)
 from laplacebook.trace import (
     Terms,
     log_jacobian,
@@ -149,13 +156,13 @@ class ModelDensity:
         """Where the search begins: at ``values`` of the latent sites, or in the middle of the prior.
 
         Raises:
-            ValueError: ``values`` are not of the latent sites, of their shapes and in their supports.
+            TypeError, ValueError: they are not of the latent sites, of their shapes and in their supports.
         """
         if values is None:
             sites = self.sites  # first: a model that has none is refused with a reason
             trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
-        arrays = {name: jnp.asarray(value) for name, value in values.items()}
+        arrays = start_arrays(values)
         u, inside = self._begin(arrays)
         if not isinstance(inside, jax.core.Tracer) and not inside:
             refuse_outside(*self._begin_at(arrays))
@@ -169,15 +176,14 @@ class ModelDensity:
         return self.ravel(points), jnp.all(jnp.stack(inside))
 
     def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
-        data = start_values(values, self.sites)
-        trace = self._run(handlers.substitute(self.model, data=data))
+        require_start(values, self.sites)
+        trace = self._run(handlers.substitute(self.model, data=values))
         return trace, self._coordinates(trace, self.sites)
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
         """Where another search may begin: a draw from the prior."""
-        seeded = handlers.seed(self.model, key)
-        trace = self._run(handlers.substitute(seeded, substitute_fn=prior_draw))
-        return self.ravel(self._coordinates(trace, self.sites))
+        model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=prior_draw)
+        return self.ravel(self._coordinates(self._run(model), self.sites))
 
     def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
         """The latent sites of a trace as coordinates of R^D."""
@@ -191,22 +197,16 @@ class ModelDensity:
         return self._terms(*self.trace(u), u)
 
     def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
-        latent = [site.name for site in self.sites]
         refuse_complex(log_probs)
-        observed = self.observed(trace)
-        names = self._structure[1]
-        prior = [
-            log_probs[n] if n in names else log_jacobian(trace[n])
-            for n in log_probs
-            if n not in observed
-        ]
-        zero = jnp.zeros((), u.dtype)
-        space = self._room(trace, u)
+        observed, names = self.observed(trace), self._structure[1]
+        others = [n for n in log_probs if n not in observed]
+        prior = [log_probs[n] if n in names else log_jacobian(trace[n]) for n in others]
+        zero, space = jnp.zeros((), u.dtype), self._room(trace, u)
         prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
         return Terms(
             sum((log_probs[n] for n in observed), start=zero),
             sum(prior, start=zero),
-            {n: trace[n]["value"] for n in latent},
+            {site.name: trace[site.name]["value"] for site in self.sites},
             space,
         )
 

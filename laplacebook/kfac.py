@@ -39,9 +39,9 @@ def kronecker_factors(
         u: a point, shape (D,).
         kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
             place of J_n, and H_n = 1.
-        batch_size: how many rows are held at a time (more than N are N); by default so many that no array of
-            a batch has more than about 2^18 numbers. Memory does not grow with N but for the log likelihood
-            of all data, against which the sum over the rows is checked.
+        batch_size: how many rows are held at a time; by default so many, and no fewer than 16, that no array
+            of a batch is larger than the sum, or than about 2^18 numbers. Memory does not grow with N but for
+            the log likelihood of all data, against which the sum over the rows is checked.
 
     Returns:
         For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
@@ -87,7 +87,7 @@ def _factors(
 
 
 def _share(number: int, factors: RowFactors) -> list[tuple[Array, Array] | Strips | LayerBlock]:
-    """Of a batch of all the rows, site by site."""
+    """Of a batch, site by site; ``number`` is that of all rows, over which A is a mean."""
     return [
         _pair(part, factors, number)
         if isinstance(part, LayerJacobian)

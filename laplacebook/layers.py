@@ -4,6 +4,7 @@ No model has to be written in terms of layers for them to be seen: a weight is f
 vector u to the product that it is a factor of.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -133,14 +134,18 @@ def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram
     """
     equations, output = equations_of(program)
     uses, reads = _uses(equations, output, sites)
-    found: list[tuple[Layer, _Product]] = []
+    seen: list[tuple[Layer, _Product]] = []
     refused: list[UnsupportedModel] = []
     for i, site in enumerate(sites):
         if len(site.shape) == 2:
             try:
-                found.append(_only_layer(i, site, uses[i], equations))
+                seen.append(_only_layer(i, site, uses[i], equations))
             except UnsupportedModel as error:
                 refused.append(error)
+    weights = Counter(product.equation for _, product in seen)
+    found = [pair for pair in seen if weights[pair[1].equation] == 1]
+    both = [sites[layer.site] for layer, product in seen if weights[product.equation] > 1]
+    refused += [_no_layer(site, "it is multiplied by another latent site") for site in both]
     return LayeredProgram(
         tuple(layer for layer, _ in found),
         tuple(refused),
@@ -204,6 +209,8 @@ def _only_layer(
     source = equations[at].source
     if source.primitive.name != "dot_general":
         raise _no_layer(site, f"it enters the likelihood by the operation '{source.primitive}'")
+    if not all(jnp.issubdtype(x.aval.dtype, jnp.floating) for x in source.invars):
+        raise _no_layer(site, "it is multiplied by complex numbers")
     axes, batch = source.params["dimension_numbers"]
     if batch[operand]:
         raise _no_layer(site, "it is a stack of weights")

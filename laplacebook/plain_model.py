@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from laplacebook.density import ModelDensity
 from laplacebook.errors import UnsupportedModel
+from laplacebook.repeats import require_repeats
 
 __all__ = ["FACTOR", "PlainModel", "is_plain"]
 
@@ -71,6 +72,14 @@ class PlainModel:
 
 @jax.jit
 def _value(function: ModelDensity, point: Any) -> Array:
-    """A function and its arguments, which a ModelDensity holds, at a point: traced only once."""
+    """A function and its arguments, which a ModelDensity holds, at a point: compiled only once.
+
+    So that another run of the model does not tell whether the function repeats itself: it is asked here.
+    """
     args, kwargs = function.arguments
-    return jnp.asarray(function.model(point, *args, **kwargs))
+
+    def value() -> Array:
+        return jnp.asarray(function.model(point, *args, **kwargs))
+
+    require_repeats(value)
+    return value()

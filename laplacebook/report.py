@@ -12,7 +12,13 @@ from laplacebook.settings import DENSE_HESSIAN, Settings
 from laplacebook.sites import Site
 from laplacebook.table import Table
 
-__all__ = ["improper_evidence", "made_of", "modes_found", "settings_lines", "summary_table"]
+__all__ = [
+    "improper_evidence",
+    "made_of",
+    "modes_found",
+    "settings_lines",
+    "summary_table",
+]
 
 
 def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Array]]) -> Table:

@@ -23,7 +23,7 @@ from laplacebook.observations import observed_sites
 from laplacebook.precision import Leaf, Precision
 from laplacebook.report import improper_evidence, modes_found, settings_lines, summary_table
 from laplacebook.settings import DENSE_HESSIAN, Settings
-from laplacebook.table import Table
+from laplacebook.table import Table, percentages
 
 __all__ = ["LaplaceApproximation"]
 
@@ -191,17 +191,15 @@ class LaplaceApproximation:
             quantiles, ``5 %`` and ``95 %`` by default.
 
         Raises:
-            ValueError: ``probability`` is not between 0 and 1.
+            ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability must be between 0 and 1, not {probability}")
         tails = [(1 - probability) / 2, (1 + probability) / 2]
         deviations, quantiles = self._marginals(tails)
         columns = {"mode": self.mode, "sd": deviations}
-        digits = 6 if probability > 1e-4 else 14  # fewer would call both ends 50 %
-        for i, tail in enumerate(tails):
-            end = {name: values[i] for name, values in quantiles.items()}
-            columns[f"{100 * tail:.{digits}g} %"] = end
+        for i, end in enumerate(percentages(tails)):
+            columns[end] = {name: values[i] for name, values in quantiles.items()}
         return summary_table(self.density, columns)
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:

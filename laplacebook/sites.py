@@ -24,7 +24,7 @@ from numpyro.infer.initialization import init_to_feasible
 
 from laplacebook.broadcasting import refuse_crossed
 from laplacebook.errors import UnsupportedModel
-from laplacebook.repeats import numbers_in, repeats
+from laplacebook.repeats import draws_numbers, numbers_in, require_repeats
 from laplacebook.validity import innermost
 from laplacebook.wrappers import wrapped
 
@@ -85,19 +85,14 @@ def find_sites(
         samples = (site for site in trace.values() if site["type"] == "sample")
         return numbers_in([(s["fn"], s["value"], s["scale"]) for s in samples])
 
-    before = _random_state()
     try:
-        program = jax.make_jaxpr(run_model)()
+        require_repeats(run_model)
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
     except ValueError as error:
         if not str(error).startswith("Incompatible shapes for broadcasting"):
             raise
         raise _shapes_differ(error) from error
-    if _random_state() != before:
-        raise _draws_numbers("from NumPy's global generator (np.random)")
-    if not repeats(run_model, program):
-        raise _draws_numbers("(random, np.random.default_rng), or reads a clock")
     if not sum(site.size for site in latent):
         raise UnsupportedModel(
             f"The latent sites have no number in them: {', '.join(s.name for s in latent)}.",
@@ -141,24 +136,6 @@ def _shapes_differ(error: Exception) -> UnsupportedModel:
     )
 
 
-def _random_state() -> tuple:
-    """Of NumPy's global generator, which changes when a model draws from it."""
-    _, words, *rest = np.random.get_state()  # noqa: NPY002
-    return np.asarray(words).tobytes(), *rest
-
-
-def _draws_numbers(whence: str) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"The model draws random numbers of its own {whence}, so it has no one log joint.",
-        causes=[
-            "dropout or another stochastic layer",
-            "data simulated within the model",
-            "a latent site that numpyro.handlers.block hides",
-        ],
-        remedy="switch the randomness off, or make each random number a latent site (numpyro.sample).",
-    )
-
-
 def _feasible(message: dict) -> Array | None:
     if message["type"] != "sample" or message["is_observed"]:
         return None
@@ -186,7 +163,7 @@ class _Watch(numpyro.primitives.Messenger):
 
     def process_message(self, message: dict) -> None:
         if message["type"] == "prng_key":
-            raise _draws_numbers("(numpyro.prng_key)")
+            raise draws_numbers("(numpyro.prng_key)")
         if message["type"] in ("param", "mutable") and message["value"] is None:
             raise UnsupportedModel(
                 f"'{message['name']}' is a numpyro.{message['type']}: it has no prior.",

@@ -24,7 +24,8 @@ __all__ = [
     "prior_centre",
     "prior_draw",
     "refuse_outside",
-    "start_values",
+    "require_start",
+    "start_arrays",
 ]
 
 
@@ -85,27 +86,40 @@ def prior_draw(message: dict) -> Array | None:
     return None
 
 
-def start_values(values: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Array]:
-    """The values that a search may begin at, as arrays.
+def start_arrays(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Values at which a search is to begin, as arrays.
+
+    Args:
+        values: site -> value.
+
+    Raises:
+        TypeError: they are no mapping from names.
+        ValueError: one of them is complex.
+    """
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise TypeError(f"start is a dict of latent site -> value, not {values!r}")
+    for name, value in values.items():
+        if jnp.iscomplexobj(value):
+            raise ValueError(f"start['{name}'] is complex: the values of a latent site are real.")
+    return {name: jnp.asarray(value, float) for name, value in values.items()}
+
+
+def require_start(values: Mapping[str, Array], sites: Sequence[Site]) -> None:
+    """Refuse values at which no search can begin, by their names and shapes alone.
 
     Args:
         values: site -> value.
         sites: the latent sites.
 
     Raises:
-        ValueError: they are not of the latent sites, not of their shapes, or complex.
+        ValueError: they are not of the latent sites, or not of their shapes.
     """
     shapes = {site.name: site.value_shape for site in sites}
     if set(values) != set(shapes):
         raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
     for name, value in values.items():
-        if jnp.iscomplexobj(value):
-            raise ValueError(f"start['{name}'] is complex: the values of a latent site are real.")
-    arrays = {name: jnp.asarray(value, float) for name, value in values.items()}
-    for name, value in arrays.items():
         if value.shape != shapes[name]:
             raise ValueError(f"start['{name}'] has shape {value.shape}, not {shapes[name]}")
-    return arrays
 
 
 def is_inside(site: dict, coordinates: Array) -> Bool[Array, ""]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
-__all__ = ["Table"]
+__all__ = ["Table", "percentages"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,3 +107,21 @@ def _printed(value: Any, decimals: int | None) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:#.4g}".rstrip(".") if decimals is None else f"{value:.{decimals}f}"
+
+
+def percentages(tails: Sequence[float]) -> list[str]:
+    """Names of quantiles, such as ``"5 %"``, with so many digits that none reads 0, 50 or 100.
+
+    Args:
+        tails: two levels, below and above one half.
+
+    Raises:
+        ValueError: in double precision they are 0, 1/2 or 1.
+    """
+    for digits in range(6, 18):
+        names = [f"{100 * tail:.{digits}g}" for tail in tails]
+        if not {"0", "50", "100"}.intersection(names):
+            return [f"{name} %" for name in names]
+    raise ValueError(
+        f"The interval from {tails[0]} to {tails[1]} has no ends that can be told apart."
+    )

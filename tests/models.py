@@ -1,5 +1,6 @@
 """Models that several tests share."""
 
+import jax
 import numpyro
 import numpyro.distributions as dist
 
@@ -39,3 +40,9 @@ def logistic(features, y=None, scale=1.0):
     w = numpyro.sample("w", dist.Normal(0, scale).expand([features.shape[1]]).to_event(1))
     with numpyro.plate("N", len(features)):
         numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)
+
+
+def single_precision():
+    """A context in which JAX works in single precision, in any version of it."""
+    recent = hasattr(jax, "enable_x64")
+    return jax.enable_x64(False) if recent else jax.experimental.disable_x64()

@@ -12,16 +12,12 @@ from numpyro import handlers
 
 import laplacebook as lb
 from laplacebook.arguments import join, not_finite_arguments, split
+from tests.models import single_precision
 
 
 def model(features, y=None, *more, columns=None):
     w = numpyro.sample("w", dist.Normal(0, 1))
     numpyro.sample("y", dist.Normal(w, 1).expand([2]).to_event(1), obs=features)
-
-
-def single_precision():
-    recent = hasattr(jax, "enable_x64")
-    return jax.enable_x64(False) if recent else jax.experimental.disable_x64()
 
 
 NOW = 1.7e9 + np.array([0.1, 0.4, 0.2])

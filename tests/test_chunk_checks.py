@@ -154,7 +154,12 @@ REFUSED = {
         lb.UnsupportedModel,
         "3,001 coordinates",
     ),
-    "NaN": (logistic, lb.Chunks(MISSING, CLASSES, size=40), lb.NonFinite, r"'features' has\s1 NaN"),
+    "NaN": (
+        logistic,
+        lb.Chunks(MISSING, CLASSES, size=40),
+        lb.NonFinite,
+        r"'features'\s+has\s+1\s+NaN",
+    ),
     "jump": (jump, lb.Chunks(FEW, CLASSES, size=40), lb.NotConverged, "follow its own gradient"),
     "collinear": (
         flat,

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from tests.models import logistic
+from tests.models import logistic, single_precision
 
 KEY = jax.random.key(0)
 N, D = 103, 18
@@ -109,7 +109,7 @@ def test_structures_that_do_not_add_up():
 
 
 def test_in_single_precision(whole):
-    with jax.enable_x64(False):
+    with single_precision():
         chunks = lb.Chunks(*(np.float32(x) for x in (FEW, CLASSES)), size=40)
         found = lb.laplace_of_chunks(logistic, chunks)
         assert found.mode_vector.dtype == jnp.float32

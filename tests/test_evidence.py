@@ -15,8 +15,7 @@ from scipy.special import betaln, gammaln
 import laplacebook as lb
 from laplacebook.checks import require_number
 from laplacebook.requirements import require_fit
-from tests.models import coin, line
-from tests.test_arguments import single_precision
+from tests.models import coin, line, single_precision
 
 HEADS = np.repeat([1.0, 0.0], [8, 1])
 COUNTS = np.array([3.0, 0.0, 2.0, 5.0, 1.0])

@@ -109,7 +109,7 @@ def test_half_a_unit_is_right_and_more_than_one_is_wrong(decimals, monkeypatch):
     monkeypatch.setitem(TABLE, "many-1", tool.record("many-1", repr(truths), decimals, "No.", []))
     for shift in (0.49, -0.49):
         assert lb.exercises.check("many-1", truths + shift * unit)
-    for shift, wrong in itertools.product((1.01, -1.01), np.eye(200)[::50]):
+    for shift, wrong in itertools.product((1.01, -1.01), np.eye(200)):
         assert not lb.exercises.check("many-1", truths + shift * unit * wrong)
     assert lb.exercises.check("many-1", np.round(truths, decimals))
 

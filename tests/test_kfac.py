@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 
 import laplacebook as lb
+from laplacebook import gauss_newton
 from laplacebook.density import ModelDensity
 from laplacebook.kfac import kronecker_factors
 from laplacebook.models import bayesian_mlp
@@ -100,6 +101,7 @@ WEIGHTS = {
     "stack\\s+of\\s+weights": lambda w, x: jnp.einsum("ni,ij->nij", x, w).sum(1),
     "an\\s+output\\s+itself": lambda w, x: jnp.broadcast_to(w[0], x.shape),
     "does\\s+not\\s+enter": lambda w, x: x,
+    "complex\\s+numbers": lambda w, x: jnp.real(jnp.exp(1j * x) @ w),
 }
 
 
@@ -113,6 +115,35 @@ def test_a_matrix_that_is_no_weight_of_one_layer_is_refused(words):
     density = ModelDensity(model, (X, REAL))
     with pytest.raises(lb.UnsupportedModel, match=rf"'w'[^$]*{words}[^$]*structure=\"block\""):
         kronecker_factors(density, jnp.ones(4))
+
+
+def both(x, y):
+    """One product of two latent sites, each of which would be the weight of a layer of the other."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([1, 3]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0, 1).expand([3, 1]).to_event(2))
+    with numpyro.plate("N", x.shape[0]):
+        numpyro.sample("y", dist.Normal(x[:, 0] * (w @ v)[0, 0], 1), obs=y)
+
+
+def fourier(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    with numpyro.plate("N", x.shape[0]):
+        waves = jnp.real(jnp.exp(1j * x) @ w).sum(axis=1)
+        numpyro.sample("y", dist.Normal(waves, 1), obs=y)
+
+
+@pytest.mark.parametrize("model", [both, fourier])
+def test_a_matrix_that_is_no_weight_has_its_curvature_all_the_same(model):
+    density = ModelDensity(model, (X, REAL[:, 0]))
+    u = jnp.asarray(RNG.normal(size=6))
+    with pytest.raises(lb.UnsupportedModel, match="not the weight of one dense layer"):
+        kronecker_factors(density, u)
+    exact = jax.jit(gauss_newton.dense_at_once)(density, u)
+    dense, diagonal = jax.jit(lambda d, u: (gauss_newton.dense(d, u), gauss_newton.diagonal(d, u)))(
+        density, u
+    )
+    np.testing.assert_allclose(dense, exact, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(diagonal, np.diagonal(exact), rtol=1e-9, atol=1e-12)
 
 
 def centred(x, y):

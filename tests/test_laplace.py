@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import laplacebook as lb
-from tests.models import coin, line, normal, redundant
+from tests.models import coin, line, normal, redundant, single_precision
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
 
@@ -247,8 +247,7 @@ def test_no_global_state_of_jax_changes():
 
 
 def test_float32_meets_its_own_tolerance():
-    recent = hasattr(jax, "enable_x64")
-    with jax.enable_x64(False) if recent else jax.experimental.disable_x64():
+    with single_precision():
         approx = lb.laplace(coin, COIN.astype(np.float32))
         assert approx.mode_vector.dtype == np.float32
         assert approx.certificate.newton_decrement < 4e-4

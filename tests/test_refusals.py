@@ -9,7 +9,7 @@ import pytest
 from numpyro.infer.reparam import LocScaleReparam
 
 import laplacebook as lb
-from tests.models import coin
+from tests.models import coin, single_precision
 
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 RNG = np.random.default_rng(0)
@@ -133,8 +133,7 @@ def test_what_was_advised_works():
 
 
 def in_single_precision(action):
-    recent = hasattr(jax, "enable_x64")
-    with jax.enable_x64(False) if recent else jax.experimental.disable_x64():
+    with single_precision():
         return action()
 
 

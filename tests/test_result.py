@@ -15,7 +15,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import laplacebook as lb
-from tests.models import coin, normal
+from tests.models import coin, normal, single_precision
 from tests.test_density import Y, several
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
@@ -64,8 +64,7 @@ def test_a_falling_bijection():
 
 
 def test_float32_reaches_what_float32_can():
-    recent = hasattr(jax, "enable_x64")
-    with jax.enable_x64(False) if recent else jax.experimental.disable_x64():
+    with single_precision():
         approx = lb.laplace(flat_in(constraints.positive), np.float32(0), np.float32(2))
         found = approx.standard_deviation["x"]
         assert found.dtype == approx.quantiles(LEVELS)["x"].dtype == np.float32
@@ -194,6 +193,11 @@ def test_the_summary_has_a_row_for_each_number():
     assert all(row["25 %"] < row["75 %"] for row in table.rows())
     narrow = lb.laplace(coin, COIN).summary(1e-8)
     assert list(narrow.columns)[3:] == ["49.9999995 %", "50.0000005 %"]
+    wide = lb.laplace(coin, COIN).summary(0.9999999)
+    assert list(wide.columns)[3:] == ["5e-06 %", "99.999995 %"]
+    assert len(lb.laplace(coin, COIN).summary(1e-15).columns) == 5
+    with pytest.raises(ValueError, match="no ends that can be told apart"):
+        lb.laplace(coin, COIN).summary(1e-17)
     row = lb.laplace(coin, COIN).summary().rows()[0]
     theta = expit(stats.norm(1.2039728, 0.6582806).ppf([0.05, 0.95]))
     assert row == {

@@ -1,5 +1,6 @@
 """Where a search begins: at the prior mean, or where the reader says."""
 
+import inspect
 from contextlib import nullcontext
 
 import jax
@@ -14,7 +15,8 @@ from scipy import optimize, special
 import laplacebook as lb
 from laplacebook.density import ModelDensity
 from laplacebook.mode import find_mode
-from tests.test_arguments import single_precision
+from laplacebook.start import start_arrays
+from tests.models import single_precision
 
 
 def one(prior):
@@ -229,3 +231,10 @@ def test_a_search_begins_within_a_narrow_support(start):
 
     approx = lb.laplace(model, 4e-10, space="constrained", start=start)
     np.testing.assert_allclose(approx.mode["x"], 4e-10, rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", [[1.0], np.ones(1), {1: 0.0, "x": 0.0}])
+def test_a_start_is_a_dict_by_name(start):
+    unchecked = inspect.unwrap(start_arrays)  # a user has no checks of types
+    with pytest.raises(TypeError, match="start is a dict of latent site -> value"):
+        unchecked(start)

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from tests.models import coin, line, normal
+from tests.models import coin, line, normal, single_precision
 from tests.test_density import Y, several
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
@@ -210,8 +210,7 @@ def test_what_is_not_saved(tmp_path):
 
 
 def test_float64_is_not_truncated(saved):
-    recent = hasattr(jax, "enable_x64")
-    with jax.enable_x64(False) if recent else jax.experimental.disable_x64():
+    with single_precision():
         refused(saved, coin, COIN, match="enable_x64")
 
 
