@@ -238,3 +238,18 @@ def test_a_start_is_a_dict_by_name(start):
     unchecked = inspect.unwrap(start_arrays)  # a user has no checks of types
     with pytest.raises(TypeError, match="start is a dict of latent site -> value"):
         unchecked(start)
+
+
+def test_a_next_call_from_a_start_does_not_run_the_model(monkeypatch):
+    """Whoever runs the model needs its sites, and finds them."""
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    lb.laplace(model, np.array(1.0), start={"mean": 0.2})
+    monkeypatch.delattr("laplacebook.density.find_sites")
+    again = lb.laplace(model, np.array(3.0), start={"mean": 0.4})
+    assert again.mode["mean"] == pytest.approx(1.5)
+    with pytest.raises(NameError, match="find_sites"):
+        lb.laplace(model, np.ones(2), start={"mean": 0.4})
