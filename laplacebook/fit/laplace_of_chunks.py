@@ -136,7 +136,7 @@ def laplace_of_chunks(
     certificate = Certificate(
         jnp.asarray(sound), found.newton_decrement, found.iterations, found.condition_number
     )
-    density = ChunkedDensity.of(passes)
+    density = ChunkedDensity(passes.first.call, space, passes)
     if throw and not sound:
         raise explain(density, found.point, certificate, bool(found.converged))
     precision = exact

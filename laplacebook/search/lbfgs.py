@@ -9,8 +9,8 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
+from laplacebook.base.pytrees import Leaf
 from laplacebook.curvature.eigenvalues import ritz
-from laplacebook.gaussian.precision import Leaf
 from laplacebook.search.metric import COARSEST
 
 ROUNDS = 100  # of L-BFGS, each in the metric of the point where it begins

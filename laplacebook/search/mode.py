@@ -12,11 +12,12 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
+from laplacebook.base.pytrees import Leaf
 from laplacebook.curvature.eigenvalues import ritz
 from laplacebook.curvature.hessian import in_single, rough_hessian, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
-from laplacebook.gaussian.precision import Leaf, Precision
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from laplacebook.search.lbfgs import Polished, descend, polish

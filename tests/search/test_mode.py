@@ -4,7 +4,6 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-import laplacebook.search.mode
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -12,6 +11,7 @@ import pytest
 from scipy import optimize
 
 import laplacebook as lb
+import laplacebook.search.mode
 from laplacebook.search.lbfgs import newton_step
 from laplacebook.search.mode import find_mode
 from tests.models import normal
