@@ -59,7 +59,7 @@ lab: $(INSTALLED)  ## open the chapters in JupyterLab
 	jupyter lab book
 
 browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
-	python -m pytest $$(grep -l 'mark\.browser' tests/test_*.py) -m browser --dist loadgroup
+	python -m pytest $$(grep -l 'mark\.browser' -r tests --include="test_*.py") -m browser --dist loadgroup
 
 linkcheck: $(INSTALLED)  ## follow every link of the book to another site (needs the network)
 	jupyter-book build . --builder linkcheck
@@ -72,7 +72,7 @@ test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel an
 	.venv-wheel/bin/python -P tools/outside.py $(CHAPTERS)
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
-	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/test_book.py --ignore tests/test_packaging.py
+	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/book/test_book.py --ignore tests/test_packaging.py
 
 lock:  ## write requirements.lock again from pyproject.toml
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }

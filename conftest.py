@@ -3,7 +3,6 @@
 A chapter's kernel is another process and sees none of it.
 """
 
-import pkgutil
 import warnings
 from pathlib import Path
 
@@ -23,12 +22,15 @@ with pytest.MonkeyPatch.context() as patch:
 numpyro.enable_x64()
 # Before the first import of the package: its annotated shapes are then checked at every call. A model
 # within such a check is a closure, of which every trace would read all that it reaches, a hundred
-# times for a fit: the models are checked in tests/test_models.py. The reader, program.py, has no
-# shapes, and the types alone are checked at less cost.
-CHECKED = {module.name for module in pkgutil.iter_modules([Path(__file__).parent / "laplacebook"])}
-CHECKED -= {"models", "program"}
-install_import_hook(sorted(f"laplacebook.{name}" for name in CHECKED), "beartype.beartype")
-beartype_package("laplacebook.program")
+# times for a fit: the models are checked in tests/test_models.py. The reader of programs has
+# no shapes, and the types alone are checked at less cost.
+READER = "laplacebook.model.fingerprint"
+ROOT = Path(__file__).parent
+FILES = (ROOT / "laplacebook").rglob("*.py")  # not by pkgutil, which imports the folders that it walks
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
+CHECKED = {name for name in MODULES if not name.endswith("__init__")}
+install_import_hook(sorted(CHECKED - {"laplacebook.models", READER}), "beartype.beartype")
+beartype_package(READER)
 
 
 @pytest.hookimpl(optionalhook=True)

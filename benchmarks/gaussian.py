@@ -24,7 +24,7 @@ def theorem(N: int, M: int) -> dict[str, float]:
     import numpyro
     import numpyro.distributions as dist
 
-    from laplacebook.gaussian import linear_gaussian
+    from laplacebook.gaussian.normal import linear_gaussian
 
     numpyro.enable_x64()
     m, S, A, b, R, y = map(jnp.asarray, problem(N, M))

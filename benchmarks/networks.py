@@ -67,7 +67,7 @@ def laplacebook(
     import jax
 
     import laplacebook as lb
-    from laplacebook.structured import precision_at
+    from laplacebook.curvature.precision_at import precision_at
 
     model = network(widths, prior_precision)
     settings = {"curvature": "gauss_newton", "structure": structure}

@@ -4,23 +4,34 @@ from importlib import import_module
 from types import ModuleType
 
 from laplacebook import datasets, exercises, models
-from laplacebook.approximation import laplace
-from laplacebook.block import BlockPrecision
-from laplacebook.bridge import bridge_sampling
-from laplacebook.chunks import laplace_of_chunks
-from laplacebook.comparison import compare
-from laplacebook.criteria import bic
-from laplacebook.diagnosis import Diagnosis
-from laplacebook.diagnostics import diagnose
-from laplacebook.errors import (
+from laplacebook.base.errors import (
     LaplaceError,
     NonFinite,
     NotConverged,
     NotPositiveDefinite,
     UnsupportedModel,
 )
-from laplacebook.estimate import Estimate
-from laplacebook.gaussian import (
+from laplacebook.base.estimate import Estimate
+from laplacebook.base.table import Table
+from laplacebook.base.version import __version__ as __version__
+from laplacebook.base.weights import pareto_k
+from laplacebook.evidence.bic import bic
+from laplacebook.evidence.bridge import bridge_sampling
+from laplacebook.evidence.comparison import compare
+from laplacebook.evidence.importance import importance_sampling
+from laplacebook.evidence.maximize_evidence import EvidenceMaximum, maximize_evidence
+from laplacebook.evidence.prior_sampling import prior_sampling
+from laplacebook.evidence.quadrature import gauss_hermite
+from laplacebook.fit.chunked_density import Chunks
+from laplacebook.fit.laplace import laplace
+from laplacebook.fit.laplace_of_chunks import laplace_of_chunks
+from laplacebook.fit.laplace_of_density import laplace_of_density
+from laplacebook.fit.load import load
+from laplacebook.fit.maximum_likelihood import maximum_likelihood
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.gaussian.kronecker import KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.low_rank import LowRankPrecision
+from laplacebook.gaussian.normal import (
     LinearGaussian,
     condition,
     expected_quadratic_form,
@@ -28,25 +39,20 @@ from laplacebook.gaussian import (
     linear_gaussian,
     marginal,
 )
-from laplacebook.importance import importance_sampling
-from laplacebook.kronecker import KroneckerBlock, KroneckerPrecision
-from laplacebook.low_rank import LowRankPrecision
-from laplacebook.maximize_evidence import EvidenceMaximum, maximize_evidence
-from laplacebook.maximum_likelihood import maximum_likelihood
-from laplacebook.mode import Certificate
-from laplacebook.passes import Chunks
-from laplacebook.plain import laplace_of_density
-from laplacebook.precision import DensePrecision, DiagonalPrecision, Precision
-from laplacebook.predictive import Prediction, predict
-from laplacebook.prior_sampling import prior_sampling
-from laplacebook.quadrature import gauss_hermite
-from laplacebook.result import LaplaceApproximation
-from laplacebook.sharding import shard
-from laplacebook.storage import load
-from laplacebook.table import Table
+from laplacebook.gaussian.precision import (
+    BlockPrecision,
+    DensePrecision,
+    DiagonalPrecision,
+    Precision,
+)
+from laplacebook.model.sharding import shard
+from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
+from laplacebook.predictive.predictive import Prediction, predict
+from laplacebook.search.mode import Certificate
+from laplacebook.search.train import train
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
-from laplacebook.train import train
-from laplacebook.version import __version__ as __version__
+from laplacebook.trust.diagnose import diagnose
+from laplacebook.trust.diagnosis import Diagnosis
 
 __all__ = [
     "BlockPrecision",
@@ -90,10 +96,13 @@ __all__ = [
     "maximize_evidence",
     "maximum_likelihood",
     "models",
+    "pareto_k",
     "plotting",
     "predict",
     "prior_sampling",
+    "probit_approximation",
     "shard",
+    "sigmoid_mean",
     "taylor_coefficients",
     "taylor_polynomial",
     "train",

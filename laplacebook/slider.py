@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.plotting import STYLES
+from laplacebook.base.style import STYLES
 
 __all__ = ["Axis", "Curve", "Slider"]
 

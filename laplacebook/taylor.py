@@ -23,7 +23,7 @@ from jax.interpreters import partial_eval
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from laplacebook.equations import evaluate
+from laplacebook.base.jaxprs import evaluate
 
 __all__ = ["taylor_coefficients", "taylor_polynomial"]
 

@@ -11,7 +11,7 @@ from scipy.special import log_expit, log_softmax
 
 import laplacebook as lb
 from laplacebook import models
-from laplacebook.density import ModelDensity
+from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 
 RNG = np.random.default_rng(0)

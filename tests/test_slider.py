@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laplacebook.slider import Axis, Curve, Slider
-from tests.test_browser import HTML, browser, visit
+from tests.book.test_browser import HTML, browser, visit
 
 __all__ = ["browser"]
 

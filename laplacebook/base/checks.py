@@ -1,0 +1,109 @@
+"""What an argument has to be."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def require_number(name: str, number: Any) -> None:
+    """Refuse what cannot count draws, points or rows.
+
+    Raises:
+        ValueError: ``number`` is not a positive integer.
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether a number of a pytree is not known yet, under a JAX transformation."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def require_numbers(what: str, tree: Any) -> None:
+    """Refuse a JAX transformation of what looks at numbers.
+
+    Args:
+        what: names it.
+        tree: a pytree of what it looks at.
+
+    Raises:
+        ValueError: a number is not known yet.
+    """
+    if is_traced(tree):
+        raise ValueError(
+            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): call it outside of "
+            "compiled programs, on one approximation or data set at a time."
+        )
+
+
+def coordinates(v: Array, shape: tuple[int, ...], columns: bool = False) -> Array:
+    """A vector in the coordinates of one Gaussian; by its shape alone another array is refused.
+
+    Args:
+        v: an array.
+        shape: ``(*B, D)``, of the precision or the mode.
+        columns: whether further axes may follow that of the coordinates.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: the array is no such vector, or the Gaussian is a batch of them.
+    """
+    if len(shape) != 1:
+        raise ValueError(f"This is a batch, of shape {shape}: call the method within jax.vmap.")
+    found = jnp.shape(v)
+    if found[:1] != shape or (not columns and len(found) != 1):
+        more = ", with any axes after" if columns else "; for several at once use jax.vmap"
+        raise ValueError(
+            f"This vector has shape {found}, and must have {shape}, one number for each coordinate{more}."
+        )
+    return v
+
+
+def symmetric_part(matrix: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
+    """(A + A') / 2, where the two differ by rounding only, or are not known.
+
+    Raises:
+        ValueError: the matrix is not square, or known not to be symmetric.
+    """
+    shape = jnp.shape(matrix)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ValueError(f"A precision is a square matrix, shape (D, D), not of shape {shape}.")
+    if not isinstance(matrix, jax.core.Tracer):
+        _require_symmetric(np.asarray(matrix))
+    return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
+
+
+def _require_symmetric(seen: np.ndarray) -> None:
+    if np.array_equal(seen, seen.swapaxes(-1, -2)):  # at a tenth of the cost
+        return
+    with np.errstate(invalid="ignore"):  # NaN is what a matrix of a failed fit has
+        away = np.abs(seen - seen.swapaxes(-1, -2))
+    wrong = away > float(jnp.finfo(jnp.result_type(float, seen)).eps) ** 0.5 * np.abs(seen).max()
+    if wrong.any():
+        *batch, i, j = (int(place[0]) for place in np.nonzero(wrong))
+        raise ValueError(
+            f"A precision is a symmetric matrix, and element [{i}, {j}] is "
+            f"{seen[(*batch, i, j)]:.6g}, element [{j}, {i}] {seen[(*batch, j, i)]:.6g}. If its "
+            "symmetric part is meant, pass (A + A.T) / 2."
+        )
+
+
+def require_sample_shape(sample_shape: Any) -> None:
+    """Refuse a number where the leading shape of draws is asked for.
+
+    Raises:
+        ValueError: ``sample_shape`` is no tuple of whole numbers, 0 or more.
+    """
+    whole = isinstance(sample_shape, Sequence) and not isinstance(sample_shape, str)
+    if not whole or not all(isinstance(n, Integral) and int(n) >= 0 for n in sample_shape):
+        raise ValueError(
+            f"sample_shape is a tuple of whole numbers, such as (10,) for ten draws, not {sample_shape!r}"
+        )

@@ -1,0 +1,65 @@
+"""What can go wrong in a Laplace approximation, as errors that say what, where, why and what to do."""
+
+from collections.abc import Sequence
+from textwrap import fill
+
+
+class LaplaceError(Exception):
+    """Base class: there is no Laplace approximation to return.
+
+    In the book: the conditions of :prf:ref:`laplace-theorem` of :doc:`/book/laplace`.
+
+    Args:
+        what: one sentence that says what happened, and at which site.
+        causes: the likely causes; printed as (a), (b), (c).
+        remedy: what the reader can do about it.
+    """
+
+    def __init__(self, what: str, *, causes: Sequence[str] = (), remedy: str = "") -> None:
+        lines = [_fill(what)]
+        if causes:
+            lines.append("Likely causes:")
+            lines += [_fill(cause, f"  ({chr(ord('a') + i)}) ") for i, cause in enumerate(causes)]
+        if remedy:
+            lines.append(_fill(f"What to do: {remedy}"))
+        super().__init__("\n".join(lines))
+
+
+def _fill(text: str, label: str = "") -> str:
+    """Wrapped at the width of a notebook's output; paths and names stay whole."""
+    return fill(
+        text,
+        width=76,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+class UnsupportedModel(LaplaceError):
+    """The model has no density on R^D that a Laplace approximation could be made of.
+
+    In the book: :prf:ref:`laplace-theorem` of :doc:`/book/laplace`.
+    """
+
+
+class NonFinite(LaplaceError):
+    """The log joint is NaN or infinite where the search stands, or is that of no distribution.
+
+    In the book: :eq:`laplace-density` of :doc:`/book/laplace`.
+    """
+
+
+class NotConverged(LaplaceError):
+    """No mode was found: the certificate does not hold at the last point of the search.
+
+    In the book: :eq:`laplace-stationary` of :doc:`/book/laplace`.
+    """
+
+
+class NotPositiveDefinite(LaplaceError):
+    """The log joint is flat or curves upwards at the point that was found: it is not a mode.
+
+    In the book: :eq:`laplace-curvature` of :doc:`/book/laplace`.
+    """

@@ -1,0 +1,94 @@
+"""One function at very many points, in bounded memory."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from laplacebook.base.progress import progress
+
+NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
+_SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
+_CALLS = 32  # of the compiled program, about: between them the progress bar moves
+
+
+def at_many(
+    function: Callable[..., Array],
+    operands: tuple,
+    points: Array,
+    progress_bar: bool | None = None,
+) -> Array:
+    """``function(*operands, point)`` for each of S points.
+
+    They are evaluated a batch at a time, so large that no array within the function exceeds about
+    2^18 numbers (unless it does so for a single point): memory does not grow with S but for the
+    values themselves. Compiled once for a function, the shapes of its operands, and S up to a
+    factor of two.
+
+    Args:
+        function: of a module, since what is compiled is found again by it; returns an array.
+        operands: pytrees of arrays, the same for all points.
+        points: shape (S, ...).
+        progress_bar: whether to show one if it takes longer than two seconds; by default if the
+            standard error stream is a terminal. None within a compiled program.
+
+    Returns:
+        The values, shape (S, *value shape).
+    """
+    number = len(points)
+    size = _batch_size(function, operands, points)
+    batches = -(-number // size)
+    together = _power_of_two(-(-batches // _CALLS))
+    calls = -(-batches // together)
+    # What is missing in the last batch is made up by points taken again.
+    index = jnp.arange(calls * together * size) % number
+    evaluate = partial(_evaluate, function, operands)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((operands, points))):
+        return evaluate(points[index.reshape(-1, size)])[:number]
+    values = []
+    with progress(number, progress_bar) as bar:
+        for part in index.reshape(calls, together, size):
+            values.append(jax.block_until_ready(evaluate(points[part])))
+            bar.update(min(part.size, number - bar.n))
+    return jnp.concatenate(values)[:number]
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate(function: Callable, operands: tuple, points: Array) -> Array:
+    """The function at points of shape (batches, batch size, ...), as one list of values."""
+    values = jax.lax.map(jax.vmap(partial(_one, function, operands)), points)
+    return values.reshape(-1, *values.shape[2:])
+
+
+@partial(jax.jit, static_argnums=0)
+def _one(function: Callable, operands: tuple, point: Array) -> Array:
+    """Compiled apart, so that what is traced to find the batch size is not traced again."""
+    return function(*operands, point)
+
+
+def _batch_size(function: Callable, operands: tuple, points: Array) -> int:
+    program = jax.make_jaxpr(partial(_one, function))(operands, points[0])
+    fitting = NUMBERS // max(array_sizes(program.jaxpr), default=1)
+    return min(_power_of_two(fitting // 2 + 1), max(_power_of_two(len(points)), _SMALLEST))
+
+
+def array_sizes(program: Any) -> Iterator[int]:
+    """The sizes of all arrays that a program computes, those of the programs in it included."""
+    for equation in program.eqns:
+        yield from (prod(variable.aval.shape) for variable in equation.outvars)
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_has_equations):
+            if _has_equations(part):
+                yield from array_sizes(getattr(part, "jaxpr", part))
+
+
+def _has_equations(part: Any) -> bool:
+    return hasattr(getattr(part, "jaxpr", part), "eqns")
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number of one or more."""
+    return 1 << max(number - 1, 0).bit_length()

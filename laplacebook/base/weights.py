@@ -1,0 +1,120 @@
+"""A log density at many points: none is NaN, and what the mean of draws of it is worth."""
+
+from math import inf, log10, nan
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.errors import NonFinite
+from laplacebook.base.estimate import Estimate, log_mean
+
+
+def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, " S"]:
+    """The values, none of which is NaN or plus infinity.
+
+    Args:
+        values: of the log joint or log likelihood, or what is made of them.
+        name: of the model whose they are.
+        where: they were computed, in words.
+
+    Raises:
+        NonFinite: one of them is. Not within a compiled program.
+    """
+    bad = jnp.isnan(values) | jnp.isposinf(values)
+    if isinstance(bad, jax.core.Tracer) or not bad.any():
+        return values
+    raise NonFinite(
+        f"The log density of {name} is NaN or infinite at {int(bad.sum()):,} of "
+        f"{bad.size:,} {where}.",
+        causes=[
+            "a parameter of a distribution that is not valid there, such as a scale a + b*x below 0",
+            "an overflow far from the data, such as exp(u) in a rate, under a vague prior",
+        ],
+        remedy="keep parameters valid everywhere (softplus or exp of a linear function, clipped "
+        "before it overflows), or make the prior say where they can be.",
+    )
+
+
+def mean_of_weights(weights: Float[Array, " S"], k: float) -> Estimate:
+    """The logarithm of the mean of importance weights, with the error that their tail allows.
+
+    Args:
+        weights: log weights, shape (S,).
+        k: their Pareto k-hat; NaN where it is not known.
+
+    Returns:
+        The :class:`Estimate`, with an infinite error where k says that none can be told.
+    """
+    estimate = log_mean(weights)
+    if k > usable_below(weights.size):
+        return Estimate(estimate.value, jnp.full_like(estimate.value, jnp.inf))
+    return estimate
+
+
+def estimate_of(weights: Float[Array, " S"]) -> Estimate:
+    """The same with the k of the weights, which is not looked at within a compiled program.
+
+    Args:
+        weights: log weights, shape (S,).
+    """
+    compiled = isinstance(weights, jax.core.Tracer)
+    return mean_of_weights(weights, nan if compiled else pareto_k(weights))
+
+
+GOOD = 0.5  # below it the variance of the weights is finite
+_USABLE = 0.7  # below it the error of a mean of them falls usefully as draws are added
+_LUMP = 0.01  # of the weights: above equal ones, what is less does not matter
+_FEWEST = 25  # draws: of fewer, ArviZ has no tail of five
+
+
+def pareto_k(log_weights: Float[Array, " S"]) -> float:
+    """The shape k of the generalised Pareto distribution fitted to the largest weights.
+
+    Moments of the weights of order above 1/k are infinite. By ArviZ's Pareto-smoothed importance
+    sampling (Vehtari, Simpson, Gelman, Yao, Gabry 2024, Journal of Machine Learning Research 25,
+    72).
+
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+
+    Args:
+        log_weights: shape (S,); minus infinity is a weight of zero.
+
+    Returns:
+        k-hat; where the largest weights but a few are equal up to rounding, and so have no tail,
+        minus infinity, or infinity if those few are larger by 1 % or more; NaN for fewer than 25
+        draws, or of weights that are NaN.
+    """
+    weights = np.asarray(log_weights)
+    if weights.size < _FEWEST or np.isnan(weights).any():
+        return nan
+    size = _tail_size(weights.size)
+    below, *tail = np.sort(weights)[-size - 1 :]
+    rounding = 10 * np.finfo(weights.dtype).eps * max(1, abs(tail[-1]))
+    if np.isneginf(tail[-1]):
+        return -inf
+    # The fit divides by how far the first quarter of the tail reaches.
+    quarter = tail[int(size / 4 + 0.5) - 1]
+    reach = np.exp(float(quarter - tail[-1])) - np.exp(float(below - tail[-1]))
+    if quarter - below <= rounding or reach <= np.finfo(float).tiny:
+        return inf if tail[-1] - below > max(_LUMP, rounding) else -inf
+    from arviz_stats.base.array import array_stats  # slow to import
+
+    zero = np.min(weights, initial=0, where=np.isfinite(weights)) - 1000
+    # ArviZ takes the log likelihoods of data left out, which are minus log weights.
+    return float(array_stats.psislw(-np.maximum(weights, zero).astype(float))[1])
+
+
+def usable_below(num_samples: int) -> float:
+    """The k-hat above which a mean of S weights is not to be trusted: min(1 - 1/log10 S, 0.7).
+
+    Vehtari et al. 2024, section 3.2.4: above 0.7 the number of draws that a small error takes is
+    out of reach, and few draws cannot reveal a smaller k either.
+    """
+    return min(1 - 1 / log10(max(num_samples, 2)), _USABLE)
+
+
+def _tail_size(number: int) -> int:
+    """How many draws ArviZ takes for the tail."""
+    return number // 5 if number <= 225 else int(3 * number**0.5)

@@ -1,0 +1,261 @@
+"""The dense layers of a NumPyro model, found in the program that computes its outputs.
+
+No model has to be written in terms of layers for them to be seen: a weight is followed from the
+vector u to the product that it is a factor of.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jaxtyping import Array
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import Atom, Constant, Equation, equations_of, evaluate
+from laplacebook.model.sites import Site
+
+#: what only moves numbers, as a function of an array of NumPy and of the parameters in JAX
+_MOVES: dict[str, Callable] = {
+    "convert_element_type": lambda x, p: x,
+    "copy": lambda x, p: x,
+    "reshape": lambda x, p: x.reshape(p["new_sizes"]),
+    "squeeze": lambda x, p: np.squeeze(x, p["dimensions"]),
+    "transpose": lambda x, p: x.transpose(p["permutation"]),
+    "broadcast_in_dim": lambda x, p: _broadcast(x, p["shape"], p["broadcast_dimensions"]),
+    "slice": lambda x, p: _slice(x, p["start_indices"], p["limit_indices"], p["strides"]),
+}
+
+
+class Layer(NamedTuple):
+    """A dense layer Z = X W, where W of shape (m, k) is a latent site or its transpose.
+
+    Attributes:
+        site: which of the latent sites, from zero.
+        axis: of the site, along which the layer sums: m inputs, zero for W, one for its transpose.
+        positions: T, at how many positions (times, places) of a row the layer is applied.
+        inputs: m.
+        outputs: k.
+    """
+
+    site: int
+    axis: int
+    positions: int
+    inputs: int
+    outputs: int
+
+
+class _Product(NamedTuple):
+    """Where a layer stands: the equation, and which of its two operands is the weight."""
+
+    equation: int
+    operand: int
+
+
+@dataclass(frozen=True)
+class LayeredProgram:
+    """A function of the latent sites and of other arguments, of which the layers are known.
+
+    Attributes:
+        layers: its dense layers, in the order of their sites.
+        refused: for each site with two axes that is not the weight of one layer, why.
+    """
+
+    layers: tuple[Layer, ...]
+    refused: tuple[UnsupportedModel, ...]
+    _products: tuple[_Product, ...]
+    _equations: tuple[Equation, ...]
+    _reads: dict[int, int]  # equations that read a site from u, and which
+    _inputs: int
+    _output: Atom
+
+    def at_one_position(self) -> "LayeredProgram":
+        """The same function, with those layers alone that are applied once to a row."""
+        once = [i for i, layer in enumerate(self.layers) if layer.positions == 1]
+        layers, products = self.layers, self._products
+        return replace(
+            self,
+            layers=tuple(layers[i] for i in once),
+            _products=tuple(products[i] for i in once),
+        )
+
+    def run(
+        self, parts: Sequence[Array], *others: Array, perturbations: Sequence[Array]
+    ) -> tuple[Array, list[Array]]:
+        """Evaluate the function, with something added to what each layer computes.
+
+        Args:
+            parts: the latent sites as vectors: u in pieces.
+            others: the other arguments of the function.
+            perturbations: added to the outputs of each layer, shapes (T, k).
+
+        Returns:
+            The value of the function; and the inputs X of each layer, shapes (T, m).
+        """
+        values: dict[int, Any] = dict(zip(range(self._inputs), [None, *others], strict=True))
+        values[0] = jnp.concatenate(parts)
+        inputs: dict[int, Array] = {}
+        at = {product.equation: i for i, product in enumerate(self._products)}
+
+        def read(atom: Atom) -> Any:
+            return atom.value if isinstance(atom, Constant) else values[atom]
+
+        for i, equation in enumerate(self._equations):
+            if i in self._reads:
+                results = [parts[self._reads[i]]]
+            else:
+                operands = [read(atom) for atom in equation.inputs]
+                results = evaluate(equation.source, operands)
+            if i in at:
+                product = self._products[at[i]]
+                inputs[at[i]] = _layer_inputs(equation.source, operands, product.operand)
+                added = perturbations[at[i]]
+                added = added if product.operand else added.T
+                results = [results[0] + added.reshape(results[0].shape).astype(results[0].dtype)]
+            values.update(zip(equation.outputs, results, strict=True))
+        return read(self._output), [inputs[i] for i in range(len(self.layers))]
+
+
+def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram:
+    """The dense layers of a program.
+
+    Args:
+        program: what ``jax.make_jaxpr`` returns of a function of u, shape (D,), and perhaps of
+            other arrays; it returns one array.
+        sites: the latent sites, which u consists of.
+
+    Returns:
+        The :class:`LayeredProgram`.
+    """
+    equations, output = equations_of(program)
+    uses, reads = _uses(equations, output, sites)
+    seen: list[tuple[Layer, _Product]] = []
+    refused: list[UnsupportedModel] = []
+    for i, site in enumerate(sites):
+        if len(site.shape) == 2:
+            try:
+                seen.append(_only_layer(i, site, uses[i], equations))
+            except UnsupportedModel as error:
+                refused.append(error)
+    weights = Counter(product.equation for _, product in seen)
+    found = [pair for pair in seen if weights[pair[1].equation] == 1]
+    both = [sites[layer.site] for layer, product in seen if weights[product.equation] > 1]
+    refused += [_no_layer(site, "it is multiplied by another latent site") for site in both]
+    return LayeredProgram(
+        tuple(layer for layer, _ in found),
+        tuple(refused),
+        tuple(product for _, product in found),
+        tuple(equations),
+        reads,
+        len(program.jaxpr.invars),
+        output,
+    )
+
+
+class _Use(NamedTuple):
+    """Where a latent site is computed with: None for the equation if it is the output itself."""
+
+    equation: int | None
+    operand: int
+    coordinates: np.ndarray  # which of its coordinates stands where
+
+
+def _uses(
+    equations: list[Equation], output: Atom, sites: tuple[Site, ...]
+) -> tuple[list[list[_Use]], dict[int, int]]:
+    """Where each site is used, and which equations read a whole site from u, the variable 0."""
+    ends = np.cumsum([0, *(site.size for site in sites)])
+    held: dict[Atom, np.ndarray] = {0: np.arange(ends[-1])}
+    uses: list[list[_Use]] = [[] for _ in sites]
+    reads: dict[int, int] = {}
+
+    def note(equation: int | None, operand: int, atom: Atom) -> None:
+        if isinstance(atom, int) and atom in held and held[atom].size:
+            of = np.searchsorted(ends, held[atom], side="right") - 1
+            for i in np.unique(of):
+                uses[i].append(_Use(equation, operand, held[atom] - ends[i]))
+
+    for i, (source, inputs, outputs) in enumerate(equations):
+        move = _MOVES.get(source.primitive.name)
+        if move and len(inputs) == 1 and isinstance(inputs[0], int) and inputs[0] in held:
+            index = held[outputs[0]] = move(held[inputs[0]], source.params)
+            if inputs[0] == 0 and index.ndim == 1 and index.size:
+                site = int(np.searchsorted(ends, index[0], side="right")) - 1
+                if np.array_equal(index, np.arange(ends[site], ends[site + 1])):
+                    reads[i] = site
+        else:
+            for operand, atom in enumerate(inputs):
+                note(i, operand, atom)
+    note(None, 0, output)
+    return uses, reads
+
+
+def _only_layer(
+    number: int, site: Site, uses: list[_Use], equations: list[Equation]
+) -> tuple[Layer, _Product]:
+    """The one layer of which a site is the weight, and where it stands."""
+    if not uses:
+        raise _no_layer(site, "it does not enter the likelihood")
+    if len(uses) > 1:
+        raise _no_layer(site, f"it enters the likelihood at {len(uses)} places")
+    ((at, operand, index),) = uses
+    if at is None:
+        raise _no_layer(site, "it is an output itself")
+    source = equations[at].source
+    if source.primitive.name != "dot_general":
+        raise _no_layer(site, f"it enters the likelihood by the operation '{source.primitive}'")
+    if not all(jnp.issubdtype(x.aval.dtype, jnp.floating) for x in source.invars):
+        raise _no_layer(site, "it is multiplied by complex numbers")
+    axes, batch = source.params["dimension_numbers"]
+    if batch[operand]:
+        raise _no_layer(site, "it is a stack of weights")
+    contracted = list(axes[operand])
+    free = [axis for axis in range(index.ndim) if axis not in contracted]
+    inputs = int(np.prod([index.shape[axis] for axis in contracted], dtype=int))
+    weight = index.transpose(contracted + free).reshape(inputs, -1)
+    grid = np.arange(site.size).reshape(site.shape)
+    if not np.array_equal(weight, grid) and not np.array_equal(weight, grid.T):
+        raise _no_layer(site, "only parts of it are a factor there, or copies of it")
+    other = source.invars[1 - operand].aval
+    axis = 0 if np.array_equal(weight, grid) else 1
+    layer = Layer(number, axis, other.size // inputs, *weight.shape)
+    return layer, _Product(at, operand)
+
+
+def _no_layer(site: Site, why: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"Site '{site.name}' is a matrix of shape {site.shape}, and not the weight of one dense layer: "
+        f"{why}. Its block of the curvature has no Kronecker factors.",
+        causes=[
+            "a weight that several layers share",
+            "a matrix that is transformed (scaled, masked, exponentiated) before it is multiplied",
+            "a convolution, a table from which rows are taken, effects by group",
+        ],
+        remedy='use structure="block" or "diagonal", which take any site.',
+    )
+
+
+def _layer_inputs(source: Any, operands: list[Any], operand: int) -> Array:
+    """The matrix X of shape (T, m) with which a weight is multiplied."""
+    axes, _ = source.params["dimension_numbers"]
+    contracted, x = list(axes[1 - operand]), operands[1 - operand]
+    free = [axis for axis in range(x.ndim) if axis not in contracted]
+    m = int(np.prod([x.shape[axis] for axis in contracted], dtype=int))
+    return jnp.transpose(x, free + contracted).reshape(-1, m)
+
+
+def _broadcast(x: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
+    ones = [1] * len(shape)
+    for axis, length in zip(axes, x.shape, strict=True):
+        ones[axis] = length
+    return np.broadcast_to(x.reshape(ones), shape)
+
+
+def _slice(
+    x: np.ndarray, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None
+) -> np.ndarray:
+    steps = strides or [1] * x.ndim
+    return x[tuple(map(slice, starts, limits, steps))]

@@ -1,0 +1,154 @@
+"""The largest eigenpairs of a curvature matrix that is known by its products with vectors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Key
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.curvature.hessian import ROUNDING, matrix_of
+
+SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
+TOLERANCE = 10  # units in the last place of an eigenvalue: where the iteration ends
+
+
+def top_eigenpairs(
+    product: Callable[[Float[Array, " D"]], Float[Array, " D"]],
+    prior: Float[Array, " D"],
+    rank: int,
+    key: Key[Array, ""],
+) -> tuple[Float[Array, "D K"], Float[Array, " K"]]:
+    """The largest eigenpairs of P^-1/2 G P^-1/2, by ARPACK's implicitly restarted Lanczos method.
+
+    Lehoucq, Sorensen and Yang (1998). Not under ``jit`` or ``vmap``.
+
+    Args:
+        product: v -> G v for a symmetric G, shape (D,) each. A ``jax.tree_util.Partial`` keeps the
+            arrays that it holds out of the compiled program.
+        prior: the diagonal of P, positive, shape (D,).
+        rank: how many.
+        key: a JAX random key, which decides where the iteration begins.
+
+    Returns:
+        Vectors V, shape (D, K), and the eigenvalues s, shape (K,), the largest first, with K the
+        smaller of ``rank`` and D: V diag(s) V' is what these eigenpairs hold of G, and all of it
+        where K is D.
+
+    Raises:
+        ValueError: ``rank`` is not positive.
+        NotPositiveDefinite: an element of ``prior`` is not positive.
+        NonFinite: G has a NaN or an infinity.
+        NotConverged: the iteration did not end, or ended beside an eigenpair.
+    """
+    if rank < 1:
+        raise ValueError(f"rank is the number of eigenpairs, 1 or more, not {rank}")
+    if not jnp.all(prior > 0):
+        raise NotPositiveDefinite(
+            f"The curvature of the log prior is not positive in {int(jnp.sum(~(prior > 0)))} of its "
+            f"{prior.size} coordinates.",
+            causes=["a flat prior", "a prior with heavy tails, at a point far from its centre"],
+            remedy="choose a normal prior, or a dense structure.",
+        )
+    root, operator = jnp.sqrt(prior), Partial(product)
+    start = jax.random.normal(key, prior.shape, prior.dtype)
+    if not jnp.all(jnp.isfinite(_whitened(operator, root, start))):
+        raise NonFinite(
+            "The curvature of the likelihood is not finite.",
+            causes=["a NaN among the data", "a likelihood that is not the sum over its rows"],
+            remedy="look at the curvature's diagonal, and at the log likelihood of each row.",
+        )
+    if SHARE * rank >= prior.size:
+        values, vectors = jnp.linalg.eigh(_matrix(operator, root))
+    else:
+        values, vectors = map(jnp.asarray, _lanczos(operator, root, rank, start))
+    values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+    residuals = jnp.linalg.norm(_residuals(operator, root, values, vectors), axis=0)
+    rounding = ROUNDING * jnp.finfo(prior.dtype).eps * jnp.max(jnp.abs(values))
+    if not jnp.all(residuals <= rounding):
+        raise _not_converged(f"A residual is {float(jnp.max(residuals)):.1e}.")
+    return root[:, None] * vectors, values
+
+
+@jax.jit
+def _whitened(product: Partial, root: Array, v: Array) -> Array:
+    return product(v / root) / root
+
+
+@jax.jit
+def _matrix(product: Partial, root: Array) -> Float[Array, "D D"]:
+    return matrix_of(lambda v: _whitened(product, root, v), root)
+
+
+@jax.jit
+def _residuals(product: Partial, root: Array, values: Array, vectors: Array) -> Float[Array, "D K"]:
+    images = jax.lax.map(lambda v: _whitened(product, root, v), vectors.T).T
+    return images - vectors * values
+
+
+def _lanczos(product: Partial, root: Array, rank: int, start: Array) -> tuple[Any, Any]:
+    """Eigenvalues in rising order, and eigenvectors."""
+    operator = LinearOperator(
+        (root.size, root.size),
+        matvec=lambda v: np.asarray(_whitened(product, root, jnp.ravel(v))),
+        dtype=root.dtype,
+    )
+    tolerance = TOLERANCE * float(jnp.finfo(root.dtype).eps)
+    try:
+        return eigsh(operator, rank, which="LA", v0=np.asarray(start), tol=tolerance)
+    except ArpackError as error:
+        raise _not_converged(f"ARPACK: {error}") from error
+
+
+def _not_converged(why: str) -> NotConverged:
+    return NotConverged(
+        f"The largest eigenpairs of the curvature were not found. {why}",
+        causes=["eigenvalues that lie too close together", "single precision"],
+        remedy="ask for more of them, use numpyro.enable_x64(), or another structure.",
+    )
+
+
+def ritz(
+    product: Callable[[Float[Array, " D"]], Float[Array, " D"]],
+    like: Float[Array, " D"],
+    steps: int,
+) -> tuple[Float[Array, " K"], Float[Array, "K D"]]:
+    """The Ritz values and vectors of a symmetric matrix after some steps of Lanczos.
+
+    Every new direction is orthogonalised against all earlier ones, twice, so that rounding makes no
+    copies. The smallest Ritz value is never below the smallest eigenvalue, and the largest never
+    above the largest. If the steps exhaust the space before they are done, Ritz values of zero with
+    vectors of zero stand for the rest.
+
+    Args:
+        product: v -> M v, a linear function of a vector of shape (D,).
+        like: a vector of that shape and precision.
+        steps: K, or D where that is less: as many products are computed.
+
+    Returns:
+        The values in rising order, shape (K,), and the vectors in rows, shape (K, D).
+    """
+    size, dtype = like.size, like.dtype
+    steps = min(steps, size)
+    seed = jnp.asarray(np.random.default_rng(0).normal(size=size), dtype)
+    basis = jnp.zeros((steps, size), dtype).at[0].set(seed / jnp.linalg.norm(seed))
+
+    def extend(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        basis, image = carry
+        new = product(basis[i])
+        left = new - basis.T @ (basis @ new)
+        left -= basis.T @ (basis @ left)
+        length = jnp.linalg.norm(left)
+        known = length <= jnp.finfo(dtype).eps ** 0.5 * jnp.linalg.norm(new)
+        left = jnp.where(known, 0, left / jnp.where(known, 1, length))
+        return basis.at[i + 1].set(left, mode="drop"), image.at[i].set(new)
+
+    basis, image = lax.fori_loop(0, steps, extend, (basis, jnp.zeros_like(basis)))
+    small = basis @ image.T
+    values, vectors = jnp.linalg.eigh((small + small.T) / 2)
+    return values, vectors.T @ basis

@@ -1,0 +1,115 @@
+"""The curvature of a log joint: exact, and that of its prior alone."""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from laplacebook.model.density import ModelDensity
+
+COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
+ROUNDING = 1e3  # units in the last place: what counts as zero beside a larger number, or as equal
+
+
+def value_gradient_hessian(
+    f: Callable[[Array], tuple[Array, Any]], x: Float[Array, " D"]
+) -> tuple[Float[Array, ""], Any, Float[Array, " D"], Float[Array, "D D"]]:
+    """A scalar function, its gradient and its Hessian at x, forward over reverse.
+
+    Args:
+        f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
+            beside it, anything else worth keeping.
+        x: the point, shape (D,).
+
+    Returns:
+        f(x), shape (); what f returned beside it; the gradient, shape (D,); the symmetric Hessian,
+        shape (D, D).
+    """
+
+    def gradient(x: Array) -> tuple[Array, tuple[Array, Any, Array]]:
+        (value, beside), slope = jax.value_and_grad(f, has_aux=True)(x)
+        return slope, (value, beside, slope)
+
+    if x.size <= COLUMNS:
+        hessian, (value, beside, slope) = jax.jacfwd(gradient, has_aux=True)(x)
+        return value, beside, slope, (hessian + hessian.T) / 2
+    slope, column, (value, beside, _) = jax.linearize(gradient, x, has_aux=True)
+    return value, beside, slope, matrix_of(column, x)
+
+
+def rough_hessian(
+    f: Callable[..., tuple[Array, Any]], x: Float[Array, " D"], *parameters: Any
+) -> Float[Array, "D D"]:
+    """The Hessian computed in single precision where f allows, at half the price or less.
+
+    Args:
+        f: as for :func:`value_gradient_hessian`, of a vector and the parameters.
+        x: the point, shape (D,).
+        parameters: in single precision, as :func:`in_single` has them.
+
+    Returns:
+        The Hessian with respect to x, shape (D, D), in the precision of x.
+    """
+    hessian = value_gradient_hessian(lambda v: f(v, *parameters), in_single(x))[3]
+    return hessian.astype(x.dtype)
+
+
+def in_single(tree: Any) -> Any:
+    """A pytree with its double precision numbers in single precision."""
+    return jax.tree.map(lambda x: jnp.float32(x) if jnp.result_type(x) == jnp.float64 else x, tree)
+
+
+def matrix_of(
+    product: Callable[[Float[Array, " D"]], Float[Array, " D"]], like: Float[Array, " D"]
+) -> Float[Array, "D D"]:
+    """A symmetric matrix from its products with the columns of the identity.
+
+    Args:
+        product: v -> A v, a linear function of a vector of shape (D,).
+        like: a vector of that shape and precision.
+
+    Returns:
+        A, shape (D, D).
+    """
+    chunks = ceil(like.size / COLUMNS)
+    width = ceil(like.size / chunks)
+    directions = jnp.eye(chunks * width, like.size, dtype=like.dtype)
+    directions = directions.reshape(chunks, width, like.size)
+    matrix = jax.lax.map(jax.vmap(product), directions).reshape(-1, like.size)[: like.size]
+    return (matrix + matrix.T) / 2
+
+
+def prior_curvature(
+    density: ModelDensity, u: Float[Array, " D"]
+) -> tuple[Float[Array, " D"], Bool[Array, ""]]:
+    """The Hessian of minus the log prior, if it is diagonal, by two products with vectors.
+
+    Args:
+        density: a model and its arguments; its log prior includes the log Jacobian.
+        u: the point, shape (D,).
+
+    Returns:
+        The diagonal, shape (D,), NaN if the Hessian has anything beside it; and whether it has
+        nothing, shape ().
+    """
+    _, product = jax.linearize(jax.grad(lambda u: _prior_loss(density, u)), u)
+    # With irregular vectors, for which nothing beside the diagonal cancels twice.
+    keys = jax.random.split(jax.random.key(0))
+    first, second = (jax.random.uniform(k, u.shape, u.dtype, 0.5, 1.5) for k in keys)
+    diagonal = product(first) / first
+    expected = diagonal * second
+    rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.abs(expected)
+    alone = jnp.all(jnp.abs(product(second) - expected) <= rounding)
+    return jnp.where(alone, diagonal, jnp.nan), alone
+
+
+def prior_hessian(density: ModelDensity, u: Float[Array, " D"]) -> Float[Array, "D D"]:
+    """The Hessian of minus the log prior, shape (D, D); arguments as of :func:`prior_curvature`."""
+    return value_gradient_hessian(lambda u: (_prior_loss(density, u), None), u)[3]
+
+
+def _prior_loss(density: ModelDensity, u: Array) -> Float[Array, ""]:
+    return -density.terms(u).log_prior

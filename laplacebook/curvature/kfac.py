@@ -1,0 +1,108 @@
+"""Kronecker factors of Gauss-Newton curvature: K-FAC for the dense layers of any NumPyro model."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook.base.checks import require_number
+from laplacebook.curvature.row_jacobians import (
+    LayerJacobian,
+    RowFactors,
+    require_kind,
+    sum_over_rows,
+)
+from laplacebook.curvature.symmetric_blocks import LayerBlock, Strips, block_of
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import not_finite
+from laplacebook.model.rows import require_sum, rows_add_up, rows_of
+
+
+def kronecker_factors(
+    density: ModelDensity,
+    u: Float[Array, " D"],
+    kind: str = "gauss_newton",
+    batch_size: int | None = None,
+) -> tuple[tuple[Array, Array] | Array, ...]:
+    """Curvature of the negative log likelihood, site by site, with Kronecker products for layers.
+
+    For a site of shape (m, k) that is the weight of a dense layer z = a W: A = (1/N) sum_n a_n' a_n
+    and B = sum_n J_n' H_n J_n, where J_n is the derivative of the outputs eta of row n with respect
+    to z_n, and H_n the Hessian of its loss with respect to eta. Their Kronecker product stands for
+    the block sum_n (a_n' a_n) (x) (J_n' H_n J_n) of the Gauss-Newton matrix: it is that block where
+    one of the two does not depend on the row, and else takes them for uncorrelated (K-FAC: Martens
+    and Grosse 2015; of the Gauss-Newton matrix Botev, Ritter and Barber 2017). A layer that is
+    applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). For all other
+    sites the block of the Gauss-Newton matrix itself.
+
+    Args:
+        density: a model and its arguments; its prior plays no part.
+        u: a point, shape (D,).
+        kind: ``"gauss_newton"``, or ``"empirical_fisher"``, with the gradient of the row's loss in
+            place of J_n, and H_n = 1.
+        batch_size: how many rows are held at a time; by default so many, and no fewer than 16, that no array
+            of a batch is larger than the sum, or than about 2^18 numbers. Memory does not grow with N but for
+            the log likelihood of all data, against which the sum over the rows is checked.
+
+    Returns:
+        For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
+        along its two axes, shapes (m, m) and (k, k), whose Kronecker product is in the order of the
+        coordinates; for a weight that is multiplied from the other side, z = W a, these are B and A.
+        Of any other site of d coordinates a matrix of shape (d, d). Within a transformation of JAX
+        all are NaN where outside of it there would be an error about rows that do not add up.
+
+    Raises:
+        ValueError: ``kind`` or ``batch_size`` has no such value.
+        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer, or the
+            log likelihood is not a sum over rows.
+        NonFinite: the log likelihood is not finite at u.
+    """
+    require_kind(kind)
+    if batch_size is not None:
+        require_number("batch_size", batch_size)
+    factors = _factors(density, u, kind, batch_size)
+    bad = jnp.isnan(jnp.stack([jnp.sum(x) for x in jax.tree.leaves(factors)]).sum())
+    if not isinstance(bad, jax.core.Tracer) and bad:
+        if jnp.isfinite(density.loss(u)[0]):
+            require_sum(density, u)
+        raise not_finite(density, u)
+    return factors
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _factors(
+    density: ModelDensity, u: Array, kind: str, batch_size: int | None
+) -> tuple[tuple[Array, Array] | Array, ...]:
+    """The factors, NaN where the rows do not add up."""
+    rows = rows_of(density)
+    total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
+    loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
+    finished: list[tuple[Array, Array] | Array] = []
+    for part in total:
+        if isinstance(part, tuple):
+            one, other = (loud * (x + x.T) / 2 for x in part)
+            finished.append((one, other))
+        else:
+            finished.append(loud * part.whole())
+    return tuple(finished)
+
+
+def _share(number: int, factors: RowFactors) -> list[tuple[Array, Array] | Strips | LayerBlock]:
+    """Of a batch, site by site; ``number`` is that of all rows, over which A is a mean."""
+    return [
+        _pair(part, factors, number)
+        if isinstance(part, LayerJacobian)
+        else block_of([part], factors)
+        for part in factors.jacobians
+    ]
+
+
+def _pair(part: LayerJacobian, factors: RowFactors, number: int) -> tuple[Array, Array]:
+    """The two factors of a layer, in the order of the axes of its weight."""
+    layer, jacobian = part.layer, part.of_outputs
+    of_inputs = jnp.tensordot(part.inputs, part.inputs, ((0, 1), (0, 1)))
+    of_inputs /= number * layer.positions
+    bent = factors.bent(jacobian.reshape(*jacobian.shape[:2], layer.positions * layer.outputs))
+    of_outputs = jnp.tensordot(bent.reshape(jacobian.shape), jacobian, ((0, 1, 2), (0, 1, 2)))
+    return (of_outputs, of_inputs) if layer.axis else (of_inputs, of_outputs)

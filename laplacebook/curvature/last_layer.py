@@ -1,0 +1,100 @@
+"""The last layer of a model alone, with all that is before it held fixed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import handlers
+
+from laplacebook.base.checks import require_numbers
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import equations_of
+from laplacebook.curvature.outputs_and_loss import split_likelihood
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.fingerprint import name_of
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """A model some of whose latent sites have known values, which no longer are sites.
+
+    Attributes:
+        model: the whole model.
+        fixed: the known values by site.
+    """
+
+    model: Callable
+    fixed: dict[str, Array]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.model)  # for inspect.signature
+
+    @property
+    def __name__(self) -> str:
+        return f"last layer of {name_of(self.model)}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the whole model, of which the known sites are not seen."""
+        with handlers.block(hide=list(self.fixed)), handlers.substitute(data=self.fixed):
+            return self.model(*args, **kwargs)
+
+
+def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
+    """The model of the last layer, with the sites before it fixed at u.
+
+    The last layer is the longest row of latent sites at the end of the model in which the outputs
+    are linear, for fixed values of all sites before: the weights and biases that follow the last
+    activation (Kristiadi, Hein and Hennig 2020). Neither the prior of a fixed site nor its
+    uncertainty enters: its values count as known.
+
+    Args:
+        density: the whole model.
+        u: its mode, shape (D,).
+
+    Returns:
+        The log joint of the last layer.
+
+    Raises:
+        ValueError: u is not known, under a JAX transformation.
+        UnsupportedModel: the outputs are not linear in the last site.
+    """
+    require_numbers('structure="last_layer"', u)
+    if isinstance(density.model, LastLayer):
+        return density
+    eta, _ = split_likelihood(density, u)
+    parts = density.unravel(u)
+    kept = 0
+    while kept < len(parts) and _linear(eta, parts, list(parts)[-kept - 1 :]):
+        kept += 1
+    if not kept:
+        raise UnsupportedModel(
+            f"The outputs are not linear in the last latent site, '{density.sites[-1].name}': the "
+            "model has no last layer.",
+            causes=[
+                "a scale or another parameter that is sampled after the weights",
+                "an activation after the last weights that is not the link of the likelihood",
+            ],
+            remedy='sample the last weights last, or use structure="block".',
+        )
+    trace, _ = density.trace(u)
+    before = density.sites[: len(density.sites) - kept]
+    fixed = {site.name: trace[site.name]["value"] for site in before}
+    args, kwargs = density.arguments
+    return ModelDensity(LastLayer(density.model, fixed), args, kwargs, density.space)
+
+
+def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> bool:
+    """Whether the derivative by some of the sites depends on none of them."""
+
+    def along(*values: Array) -> Array:
+        def of_last(*values: Array) -> Array:
+            return eta(parts | dict(zip(names, values, strict=True)))
+
+        return jax.jvp(of_last, values, tuple(map(jnp.ones_like, values)))[1]
+
+    equations, output = equations_of(jax.make_jaxpr(along)(*(parts[name] for name in names)))
+    used = [output, *(x for equation in equations for x in equation.inputs)]
+    return not any(isinstance(x, int) and x < len(names) for x in used)

@@ -1,0 +1,194 @@
+"""A likelihood as an output eta(u) and a loss of it: what Gauss-Newton curvature is made of."""
+
+from collections.abc import Callable
+from itertools import islice
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+from numpyro.distributions.distribution import validation_enabled
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import equations_of
+from laplacebook.model.density import ModelDensity
+
+_BERNOULLI = (dist.BernoulliLogits, dist.BernoulliProbs)
+_CATEGORICAL = (dist.CategoricalLogits, dist.CategoricalProbs)
+_BINOMIAL = (dist.BinomialLogits, dist.BinomialProbs)
+_FAMILIES = (*_BERNOULLI, *_CATEGORICAL, *_BINOMIAL, dist.Normal, dist.Poisson)
+
+
+def split_likelihood(
+    density: ModelDensity, u: Float[Array, " D"]
+) -> tuple[Callable[[Any], Float[Array, " C"]], Callable[[Any], Float[Array, ""]]]:
+    """The log likelihood as -loss(eta(u)), where eta are parameters of the observed distributions.
+
+    Those parameters that depend on u, in the form in which the loss is convex where the family has
+    one: the mean of a normal, or its natural parameters if its scale depends on u too; the logits
+    of a Bernoulli, binomial or categorical; the logarithm of a Poisson rate. For any other
+    distribution its parameters as NumPyro keeps them (Schraudolph 2002; Martens 2020, section 8).
+
+    Args:
+        density: a model and its arguments.
+        u: a point, shape (D,), at which what does not depend on u is evaluated.
+
+    Returns:
+        eta, a function of u (a vector, or a dict of its parts by site) that returns shape (C,); and
+        the loss, a function of that.
+
+    Raises:
+        UnsupportedModel: no site is observed, or one is a ``numpyro.factor``; or data, a scale or a
+            mask depend on u, which eta and the loss would not see.
+    """
+    dtype = u.dtype
+    trace, _ = density.trace(u)
+    names = density.observed(trace)
+    sites = [trace[name] for name in names]
+    _require_distributions(names, sites)
+    _require_known(density, u, names)
+    flat = [jax.tree.flatten(site["fn"], is_leaf=_is_family) for site in sites]
+    leaves = [leaf for members, _ in flat for leaf in members]
+    constants = [_parameters(leaf) for leaf in leaves]
+
+    def parameters(u: Any, natural: list[bool]) -> list[list[Array]]:
+        trace, _ = density.trace(u)
+        fns = [jax.tree.leaves(trace[name]["fn"], is_leaf=_is_family) for name in names]
+        moved = [leaf for members in fns for leaf in members]
+        return [_parameters(leaf, n) for leaf, n in zip(moved, natural, strict=True)]
+
+    moving = _depend(lambda u: parameters(u, [False] * len(leaves)), u)
+    if any(m and not _is_real(x) for x, m in zip(_flat(constants), _flat(moving), strict=True)):
+        raise _unknown(names)
+    natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
+    moving = [[n or m for m in of] for n, of in zip(natural, moving, strict=True)]
+
+    def eta(u: Any) -> Array:
+        pairs = zip(parameters(u, natural), moving, strict=True)
+        kept = [jnp.ravel(x) for of, ms in pairs for x, m in zip(of, ms, strict=True) if m]
+        return jnp.concatenate(kept) if kept else jnp.zeros(0, dtype)
+
+    def loss(eta: Array) -> Array:
+        pieces = iter(_cut(eta, constants, moving))
+        built = []
+        for leaf, own, ms, n in zip(leaves, constants, moving, natural, strict=True):
+            own = [next(pieces) if m else x for x, m in zip(own, ms, strict=True)]
+            built.append(_rebuild(leaf, own, n))
+        total, members = jnp.zeros((), eta.dtype), iter(built)
+        for site, (of, structure) in zip(sites, flat, strict=True):
+            fn = jax.tree.unflatten(structure, islice(members, len(of)))
+            with validation_enabled(False):
+                log_prob = jnp.sum(fn.log_prob(site["value"]))
+            total -= log_prob if site["scale"] is None else site["scale"] * log_prob
+        return total
+
+    return eta, loss
+
+
+def slope(loss: Callable[[Array], Array], eta: Float[Array, " C"]) -> Float[Array, " C"]:
+    """The gradient of a loss of outputs.
+
+    Beside 0 where one is exactly that, since there NumPyro's Bernoulli has a wrong slope.
+    """
+    return jax.grad(loss)(jnp.where(eta == 0, jnp.finfo(eta.dtype).eps ** 0.75, eta))
+
+
+def _require_known(density: ModelDensity, u: Array, names: list[str]) -> None:
+    """Refuse data and scales that depend on u."""
+
+    def taken_as_known(u: Array) -> Array:
+        trace, _ = density.trace(u)
+        known = [trace[name][part] for name in names for part in ("value", "scale")]
+        return jnp.concatenate([jnp.ravel(x).astype(float) for x in known if x is not None])
+
+    equations, output = equations_of(jax.make_jaxpr(taken_as_known)(u))
+    atoms = [output, *(x for equation in equations for x in equation.inputs)]
+    if any(isinstance(x, int) and x == 0 for x in atoms):  # u is the variable 0
+        raise _unknown(names)
+
+
+def _unknown(names: list[str]) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The data, the scale or the mask of {', '.join(map(repr, names))} depends on a latent site: "
+        "Gauss-Newton and Fisher curvature are of outputs, and take all else as known.",
+        causes=["obs= computed with a latent site", "numpyro.handlers.scale or mask with one"],
+        remedy='write the latent site into the distribution, or use curvature="hessian".',
+    )
+
+
+def _flat(lists: list[list[Any]]) -> list[Any]:
+    return [x for members in lists for x in members]
+
+
+def _is_real(x: Array) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
+
+
+def _require_distributions(names: list[str], sites: list[dict]) -> None:
+    if not names:
+        raise UnsupportedModel(
+            "The model observes nothing: without an outcome there is no Gauss-Newton curvature.",
+            remedy='use curvature="hessian".',
+        )
+    for name, site in zip(names, sites, strict=True):
+        if isinstance(site["fn"], dist.Unit):
+            raise UnsupportedModel(
+                f"Site '{name}' is a numpyro.factor, which adds to the log joint and has no "
+                "distribution: there is no Gauss-Newton curvature of it.",
+                remedy='use curvature="hessian", or observe a distribution.',
+            )
+
+
+def _is_family(leaf: Any) -> bool:
+    return isinstance(leaf, _FAMILIES)
+
+
+def _parameters(leaf: Any, natural: bool = False) -> list[Array]:
+    """The parameters of a distribution of a known family, or a leaf of another one."""
+    if isinstance(leaf, dist.Normal):
+        precision = leaf.scale**-2.0
+        own = [leaf.loc * precision, precision] if natural else [leaf.loc, leaf.scale]
+    elif isinstance(leaf, dist.Poisson):
+        own = [jnp.log(leaf.rate)]
+    else:
+        own = [leaf.logits if _is_family(leaf) else leaf]
+    return [jnp.asarray(x) for x in own]
+
+
+def _rebuild(leaf: Any, own: list[Array], natural: bool) -> Any:
+    """The inverse of :func:`_parameters`."""
+    if isinstance(leaf, dist.Normal):
+        return dist.Normal(own[0] / own[1], own[1] ** -0.5) if natural else dist.Normal(*own)
+    if isinstance(leaf, dist.Poisson):
+        return dist.Poisson(jnp.exp(own[0]))
+    if isinstance(leaf, _BERNOULLI):
+        return dist.BernoulliLogits(own[0])
+    if isinstance(leaf, _CATEGORICAL):
+        return dist.CategoricalLogits(own[0])
+    if isinstance(leaf, _BINOMIAL):
+        return dist.BinomialLogits(own[0], leaf.total_count)
+    return own[0]
+
+
+def _cut(eta: Array, shapes: list[list[Array]], moving: list[list[bool]]) -> list[Array]:
+    """The parts of eta in the shapes of the parameters that move."""
+    pairs = zip(shapes, moving, strict=True)
+    parts = [x.shape for of, ms in pairs for x, m in zip(of, ms, strict=True) if m]
+    pieces, offset = [], 0
+    for shape in parts:
+        pieces.append(eta[offset : offset + prod(shape)].reshape(shape))
+        offset += prod(shape)
+    return pieces
+
+
+def _depend(f: Callable[[Array], list[list[Array]]], u: Array) -> list[list[bool]]:
+    """Which of the arrays that f returns depend on u, by the program that computes them."""
+    program, shapes = jax.make_jaxpr(f, return_shape=True)(u)
+    reached = set(program.jaxpr.invars)
+    for equation in program.jaxpr.eqns:
+        if any(not hasattr(x, "val") and x in reached for x in equation.invars):
+            reached |= set(equation.outvars)
+    ends = [not hasattr(x, "val") and x in reached for x in program.jaxpr.outvars]
+    return jax.tree.unflatten(jax.tree.structure(shapes), ends)

@@ -1,0 +1,136 @@
+"""The precision of an approximation: the curvature that was asked for, and as much of it as was."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook.base.checks import require_numbers
+from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
+from laplacebook.curvature import gauss_newton
+from laplacebook.curvature.eigenvalues import top_eigenpairs
+from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
+from laplacebook.curvature.kfac import kronecker_factors
+from laplacebook.curvature.settings import Settings
+from laplacebook.gaussian.kronecker import KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.low_rank import LowRankPrecision
+from laplacebook.gaussian.precision import (
+    BlockPrecision,
+    DensePrecision,
+    DiagonalPrecision,
+    Precision,
+    loud,
+    parts_of,
+)
+from laplacebook.model.density import ModelDensity
+
+EQUAL = 1e-6  # relative difference of prior precisions that count as one number
+
+
+def kept(hessian: Float[Array, "D D"], sizes: Sequence[int], structure: str) -> Precision:
+    """What a structure keeps of a Hessian.
+
+    Args:
+        hessian: of the negative log joint.
+        sizes: the number of coordinates of each latent site.
+        structure: ``"diagonal"`` or ``"block"``; all of it for any other.
+    """
+    if structure == "diagonal":
+        return DiagonalPrecision(jnp.diagonal(hessian))
+    if structure == "block":
+        return BlockPrecision.of(_blocks(hessian, sizes))
+    return DensePrecision.of(hessian)
+
+
+def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Settings) -> Precision:
+    """The precision at u by Gauss-Newton or empirical Fisher curvature of the likelihood.
+
+    The Hessian of the negative log prior is added to it, whole where the structure is dense or in
+    blocks, its diagonal elsewhere. What a structure cannot hold makes it NaN: a prior of which that
+    Hessian is not diagonal, or for a Kronecker block not one number.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        settings: of the fit; its curvature is not ``"hessian"``, nor its structure ``"low_rank"``.
+
+    Raises:
+        UnsupportedModel: the model has no such curvature, or no such structure.
+    """
+    kind, batch = settings.curvature, settings.batch_size
+    prior, separate = prior_curvature(density, u)
+    if settings.structure in ("dense", "last_layer"):
+        whole = jax.lax.cond(
+            separate,
+            lambda matrix: matrix.at[jnp.diag_indices(u.size)].add(prior),
+            lambda matrix: matrix + prior_hessian(density, u),
+            gauss_newton.dense(density, u, kind, batch),
+        )
+        return DensePrecision.of_symmetric(whole)
+    prior *= loud(separate, prior.dtype)
+    parts = parts_of(prior, [site.size for site in density.sites])
+    if settings.structure == "diagonal":
+        return DiagonalPrecision(gauss_newton.diagonal(density, u, kind, batch) + prior)
+    if settings.structure == "block":
+        blocks = gauss_newton.blocks(density, u, kind, batch)
+        return BlockPrecision.of(tuple(b + jnp.diag(p) for b, p in zip(blocks, parts, strict=True)))
+    factors = kronecker_factors(density, u, kind, batch)
+    return KroneckerPrecision.of(tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True)))
+
+
+def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowRankPrecision:
+    """The Hessian of the prior and the largest eigenpairs of the Gauss-Newton matrix beside it.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        rank: how many.
+
+    Raises:
+        ValueError: u is not known, under a JAX transformation.
+        UnsupportedModel: the model has no Gauss-Newton curvature, or a prior that couples sites.
+        NotPositiveDefinite: one of the eigenvalues is negative.
+        NotConverged: the eigenpairs were not found; and other errors of
+            :func:`~laplacebook.curvature.eigenvalues.top_eigenpairs`.
+    """
+    require_numbers('structure="low_rank"', u)
+    prior, separate = prior_curvature(density, u)
+    if not separate:
+        raise coupled("low_rank")
+    product = gauss_newton.gauss_newton_product(density, u)
+    vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
+    rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(values))
+    if values[-1] < -rounding:
+        raise NotPositiveDefinite(
+            f"The Gauss-Newton matrix has a negative eigenvalue, {float(values[-1]):.2g} of the prior "
+            "precision, which a low rank beside the prior does not hold.",
+            causes=["an outcome whose loss is not convex (a Student-t beside outliers)"],
+            remedy='use structure="dense", or a smaller rank. Nothing was set to zero.',
+        )
+    return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
+
+
+def coupled(structure: str) -> UnsupportedModel:
+    """The error for a prior that a structure cannot hold."""
+    return UnsupportedModel(
+        f'structure="{structure}" needs a prior under which the numbers are independent of one '
+        "another, and that of this model couples them.",
+        causes=["a hierarchical prior: the scale of the weights is itself a latent site"],
+        remedy='use structure="dense"; or fix the scale, and find it by the evidence.',
+    )
+
+
+def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBlock | Array:
+    """A block with its prior, which for a Kronecker product has to be one number."""
+    if not isinstance(factors, tuple):
+        return factors + jnp.diag(prior)
+    one = jnp.mean(prior)
+    equal = jnp.all(jnp.abs(prior - one) <= EQUAL * one)
+    return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
+
+
+def _blocks(matrix: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
+    ends = [0, *accumulate(sizes)]
+    return tuple(matrix[a:b, a:b] for a, b in pairwise(ends))

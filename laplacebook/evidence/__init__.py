@@ -1,0 +1,1 @@
+"""The evidence in other ways, compared, and maximised."""

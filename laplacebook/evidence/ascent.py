@@ -1,0 +1,204 @@
+"""The maximum of a log evidence over the logarithms of hyperparameters, with a certificate."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import OptimizeResult, minimize
+
+from laplacebook.base.errors import LaplaceError, NonFinite, NotConverged
+from laplacebook.base.progress import progress
+from laplacebook.evidence.hyperparameters import Hyperparameters
+
+FAR = 20  # of a logarithm from its start: a factor of 5e8
+AWAY = 0.1  # of the logarithms: from here Newton steps end what rounding keeps a line search from
+POLISH = 5  # of them
+
+
+class Objective(ABC):
+    """The log evidence as a differentiable function of logarithms; a pytree."""
+
+    @abstractmethod
+    def __call__(
+        self, x: Float[Array, " H"], u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        """The log evidence at x, and the mode there; a search for it, if there is one, begins at u."""
+
+
+class Peak(NamedTuple):
+    """Where an ascent ended.
+
+    Attributes:
+        x: the logarithms, shape (H,).
+        value: the log evidence.
+        gradient: of it with respect to x, shape (H,).
+        hessian: by central differences of the gradient, shape (H, H).
+        history: the log evidence at the start and after each step.
+        level: whether no derivative exceeds 1e-6 (0.01 in single precision).
+        distance: the largest element of the Newton step that is left; infinite if not concave.
+        converged: the Hessian is negative definite, and the distance at most 1e-6 (0.01 in single
+            precision).
+    """
+
+    x: Array
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    history: np.ndarray
+    level: bool
+    distance: float
+    converged: bool
+
+
+def ascend(
+    objective: Objective,
+    start: Float[Array, " H"],
+    u: Float[Array, " D"],
+    steps: int,
+    progress_bar: bool | None,
+) -> Peak:
+    """Climb by L-BFGS (Liu and Nocedal 1989) as SciPy has it, which compiles the objective once.
+
+    The last steps are Newton's, with central differences of the gradient.
+
+    Args:
+        objective: the log evidence.
+        start: x, shape (H,).
+        u: the mode there, shape (D,).
+        steps: how many at most.
+        progress_bar: whether to show one; by default if the standard error stream is a terminal.
+
+    Returns:
+        Where it ended. Nothing is raised.
+    """
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal u
+        value, slope, mode = at(x)
+        u = mode if np.isfinite(value) else u
+        return -value, -slope
+
+    def at(x: np.ndarray) -> tuple[float, np.ndarray, Array]:
+        (value, mode), slope = _value_and_gradient(objective, jnp.asarray(x, start.dtype), u)
+        return float(value), np.asarray(slope, float), mode
+
+    def newton(x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The Hessian, and the step to the maximum; infinite if it is not negative definite."""
+        width = float(jnp.finfo(start.dtype).eps) ** 0.2
+        sides = [[at(x + sign * width * e)[1] for sign in (1, -1)] for e in np.eye(x.size)]
+        hessian = np.array([(ahead - behind) / (2 * width) for ahead, behind in sides])
+        hessian = (hessian + hessian.T) / 2
+        if not (np.all(np.isfinite(hessian)) and np.linalg.eigvalsh(hessian)[-1] < 0):
+            return hessian, np.full_like(slope, np.inf)
+        return hessian, -np.linalg.solve(hessian, slope)
+
+    tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
+    history = [at(np.asarray(start))[0]]
+    with progress(steps, progress_bar) as bar:
+
+        def told(intermediate_result: OptimizeResult) -> None:
+            history.append(-float(intermediate_result.fun))
+            bar.update()
+
+        end = minimize(
+            loss,
+            np.asarray(start, float),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=[(x - FAR, x + FAR) for x in start.tolist()],
+            callback=told,
+            options={"maxiter": steps, "gtol": tolerance / 2, "ftol": 0.0},
+        )
+    x, (value, slope, _) = end.x, at(end.x)
+    hessian, step = newton(x, slope)
+    for _ in range(POLISH):
+        distance = np.max(np.abs(step))
+        if not tolerance < distance < AWAY:
+            break
+        trial = at(x + step)
+        if not np.max(np.abs(trial[1])) < np.max(np.abs(slope)):
+            break
+        x, (value, slope, _) = x + step, trial
+        hessian, step = newton(x, slope)
+    distance = float(np.max(np.abs(step)))
+    return Peak(
+        jnp.asarray(x, start.dtype),
+        value,
+        slope,
+        hessian,
+        np.array(history),
+        bool(np.max(np.abs(slope)) <= tolerance),
+        distance,
+        distance <= tolerance,
+    )
+
+
+@jax.jit
+def _value_and_gradient(objective: Objective, x: Array, u: Array) -> tuple:
+    return jax.value_and_grad(objective, has_aux=True)(x, u)
+
+
+def explain_no_maximum(
+    hyperparameters: Hyperparameters, start: Float[Array, " H"], peak: Peak
+) -> LaplaceError:
+    """The error for an ascent that ended at no maximum.
+
+    Args:
+        hyperparameters: what was varied.
+        start: where the ascent began, shape (H,).
+        peak: where it ended.
+
+    Returns:
+        The error to raise.
+    """
+    names, slopes = np.array(hyperparameters.elements), peak.gradient
+    values = np.exp(np.asarray(peak.x))
+    at = ", ".join(f"{name} = {value:.3g}" for name, value in zip(names, values, strict=True))
+    if not (np.isfinite(peak.value) and np.all(np.isfinite(slopes))):
+        return NonFinite(
+            f"The evidence or its gradient is not finite at {at}.",
+            causes=[
+                "a curvature that is not positive definite there, of a loss that is not convex",
+                "a search that finds no mode there (refit=True)",
+                "a hyperparameter so large or small that the density overflows",
+            ],
+            remedy="begin elsewhere: fit at better values, and maximise from there.",
+        )
+    flat = (slopes == 0) & np.all(peak.hessian == 0, axis=1)
+    if np.any(flat):
+        return NotConverged(
+            f"The evidence does not depend on {' and '.join(names[flat])}.",
+            causes=["an argument that the model does not use with this likelihood"],
+            remedy="leave it out of hyperparameters.",
+        )
+    moved = np.asarray(peak.x - start)
+    running = np.abs(moved) > FAR / 2
+    if peak.level or np.any(running):
+        widest = running if np.any(running) else np.abs(moved) == np.max(np.abs(moved))
+        ends = [
+            f"{name} goes to {'infinity' if up else 'zero'}"
+            for name, up in zip(names[widest], moved[widest] > 0, strict=True)
+        ]
+        return NotConverged(
+            f"The evidence has no maximum that can be told from a level stretch: it rises, by less "
+            f"and less, as {' and '.join(ends)}. The search stood at {at}.",
+            causes=[
+                "data that say nothing of these parameters: their prior may be as narrow as it likes",
+                "a model that fits its data exactly: the noise may be as small as it likes",
+                "with refit=False a mode that was fitted with a quite different hyperparameter",
+            ],
+            remedy="fix that hyperparameter, or give the model fewer parameters; or begin elsewhere.",
+        )
+    steepest = int(np.argmax(np.abs(slopes)))
+    return NotConverged(
+        f"No maximum after {peak.history.size - 1} steps: at {at} the derivative with respect to the "
+        f"logarithm of {names[steepest]} is {slopes[steepest]:.2g} nats.",
+        causes=[
+            "too few steps",
+            "an evidence too noisy for a smaller derivative, in single precision",
+        ],
+        remedy="raise steps=, use numpyro.enable_x64(), or begin nearer.",
+    )

@@ -1,0 +1,96 @@
+"""Numbers that a model takes as arguments, such as the precision of a prior, by their logarithms."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from laplacebook.model.arguments import positional_names, split, within_handlers
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.fingerprint import Fixed
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Positive arguments of a model as one vector, that of their logarithms.
+
+    Attributes:
+        names: of the arguments.
+        shapes: of their values.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(
+        cls, density: ModelDensity, values: Mapping[str, ArrayLike | Sequence[float]]
+    ) -> tuple["Hyperparameters", Float[Array, " H"]]:
+        """Arguments of a model, and the logarithms of their values, shape (H,).
+
+        Raises:
+            ValueError: there is none, the model takes no such argument, or a value is not positive.
+        """
+        taken = _parameters(density.model)
+        unknown = [name for name in values if taken is not None and name not in taken]
+        if unknown:
+            listed = ", ".join(taken or ()) or "none"
+            raise ValueError(
+                f"{density.name} has no keyword argument {unknown[0]!r}; it has: {listed}."
+            )
+        arrays = {name: np.asarray(value, float) for name, value in values.items()}
+        for name, array in arrays.items():
+            if not (array.size and np.all((array > 0) & np.isfinite(array))):
+                raise ValueError(
+                    f"{name} must be a positive number, or an array of them, not {values[name]}: the "
+                    "evidence is maximised over its logarithm."
+                )
+        if not arrays:
+            raise ValueError(
+                "hyperparameters is a dict of name -> where the maximisation begins, such as "
+                '{"prior_precision": 1.0}; it is empty.'
+            )
+        start = np.log(np.concatenate([array.ravel() for array in arrays.values()]))
+        shapes = tuple(array.shape for array in arrays.values())
+        return cls(tuple(arrays), shapes), jnp.asarray(start, float)
+
+    @property
+    def elements(self) -> list[str]:
+        """One name a number, such as ``"prior_precision[1]"``."""
+        return [
+            name + (str(list(index)) if shape else "")
+            for name, shape in zip(self.names, self.shapes, strict=True)
+            for index in np.ndindex(shape)
+        ]
+
+    def unravel(self, x: Float[Array, " H"]) -> dict[str, Array]:
+        """A vector as a dict of name -> array, in the shapes of the values."""
+        ends = np.cumsum([prod(shape) for shape in self.shapes])
+        pieces = jnp.split(x, ends[:-1])
+        named = zip(self.names, pieces, self.shapes, strict=True)
+        return {name: piece.reshape(shape) for name, piece, shape in named}
+
+    def put(self, density: ModelDensity, x: Float[Array, " H"]) -> ModelDensity:
+        """The same model and data where the arguments are the exponentials of x."""
+        args, kwargs = density.arguments
+        values = self.unravel(jnp.exp(x))
+        positions = positional_names(density.model, len(args))
+        args = tuple(values.pop(n, x) for n, x in zip(positions, args, strict=True))
+        data, program = split(density.model, args, {**kwargs, **values})
+        rest = (density.space, density.placement)
+        return ModelDensity.tree_unflatten((Fixed(density.model), program, *rest), (data,))
+
+
+def _parameters(model: Callable[..., Any]) -> list[str] | None:
+    """The names of a model's keyword arguments, None if it takes any."""
+    parameters = inspect.signature(within_handlers(model)).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in named]

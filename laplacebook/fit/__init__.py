@@ -1,0 +1,1 @@
+"""``laplace`` and its sisters, and the approximation that they return."""

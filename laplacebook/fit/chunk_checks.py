@@ -1,0 +1,116 @@
+"""Are chunks what a fit takes them for: rows of one sum, with one prior, the same in each pass?"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.rows import Rows, add_up, on_one_device, rows_of
+from laplacebook.model.trace import Terms
+
+CHECKED = 1024  # rows of a chunk, by which it is seen whether the log likelihood is a sum over rows
+
+
+def require_sum_of_chunks(
+    first: ModelDensity, second: ModelDensity | None, u: Float[Array, " D"]
+) -> ModelDensity:
+    """Refuse a model whose log likelihood is not the sum over rows.
+
+    The rows of two chunks are looked at together, for a single row, or equal ones, would not tell.
+
+    Args:
+        first: the model of the first chunk.
+        second: of the second; None if there is none.
+        u: a point, shape (D,).
+
+    Returns:
+        The model of some rows of the first chunk.
+
+    Raises:
+        UnsupportedModel: it is not such a sum, or its prior depends on the number of rows.
+    """
+    because: Exception | None = None
+    try:
+        rows = rows_of(first)
+        some = both = _some(rows)
+        if second is not None:
+            both = _joined(some, _some(rows_of(second)), rows.carried)
+        why = "a row has another likelihood alone than among the others"
+        if add_up(both, u):
+            if _same_prior(both, u):
+                return some
+            why = "with one row the latent sites have another prior than with several"
+    except (UnsupportedModel, TypeError, ValueError) as error:
+        why, because = str(error), error
+    raise UnsupportedModel(
+        "The log likelihood of this model is not the sum over its rows, so it is not the sum over "
+        f"chunks of rows: {why}",
+        causes=[
+            "the model standardises its data, or computes with their mean or number",
+            "an outcome depends on other outcomes (a time series, a Gaussian process)",
+            "a scale or a prior that depends on the number of rows of the chunk",
+        ],
+        remedy="prepare the data outside of the model, or fit all of them at once by laplace.",
+    ) from because
+
+
+def _some(rows: Rows) -> ModelDensity:
+    return on_one_device(rows.take(jnp.arange(min(rows.number, CHECKED))))
+
+
+def _joined(one: ModelDensity, other: ModelDensity, carried: tuple[bool, ...]) -> ModelDensity:
+    """Rows of two chunks as one; what is not by row is of the first."""
+    leaves, structure = jax.tree.flatten(one)
+    pairs = zip(leaves, jax.tree.leaves(other), carried, strict=True)
+    return jax.tree.unflatten(structure, [jnp.concatenate(x[:2]) if x[2] else x[0] for x in pairs])
+
+
+def _same_prior(density: ModelDensity, u: Array) -> Bool[Array, ""]:
+    """Whether one row has the log prior that several have."""
+    one, several = (_log_prior(x, u) for x in (rows_of(density).take(jnp.arange(1)), density))
+    return jnp.abs(one - several) <= same_to(several)
+
+
+@jax.jit
+def _log_prior(density: ModelDensity, u: Array) -> Array:
+    return density.terms(u).log_prior
+
+
+def same_to(number: Float[Array, "..."]) -> Float[Array, "..."]:
+    """How far two sums that should be one number may be apart: the root of the rounding unit."""
+    return jnp.sqrt(jnp.finfo(number.dtype).eps) * (1 + jnp.abs(number))
+
+
+def changed(how: str) -> LaplaceError:
+    """The error for chunks that are not the same in each pass."""
+    return LaplaceError(
+        f"The chunks change between passes: {how}.",
+        causes=[
+            "data that grow while they are read",
+            "random augmentation, or a random choice of rows",
+        ],
+        remedy="fix the data, and the seed of what is random in them, for the whole fit.",
+    )
+
+
+def require_same_prior(terms: Terms, here: Terms) -> None:
+    """Refuse a chunk whose latent sites have another prior, or other values at the same coordinates.
+
+    Args:
+        terms: at a point, with the prior of the first chunk.
+        here: at the same point, with that of another.
+
+    Raises:
+        UnsupportedModel: they differ.
+    """
+    values = zip(jax.tree.leaves(terms.values), jax.tree.leaves(here.values), strict=True)
+    same = all(jnp.all(jnp.abs(one - other) <= same_to(one)) for one, other in values)
+    if not same or not jnp.abs(here.log_prior - terms.log_prior) <= same_to(terms.log_prior):
+        raise UnsupportedModel(
+            "The prior depends on the data of the chunk: the log prior is "
+            f"{float(here.log_prior):.10g} with one chunk and {float(terms.log_prior):.10g} with another"
+            f"{'' if same else ', and the support of a latent site differs'}.",
+            causes=["a prior scaled by the features or their number (a g-prior, a prior by n)"],
+            remedy="compute what the prior needs from all data first, and pass it as a keyword argument.",
+        )

@@ -1,0 +1,300 @@
+"""The verb: ``laplace(model, ...)`` returns a :class:`~laplacebook.LaplaceApproximation`."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from laplacebook.base.checks import is_traced, require_number
+from laplacebook.curvature.last_layer import last_layer_of
+from laplacebook.curvature.precision_at import low_rank_at
+from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.gaussian.low_rank import LowRankPrecision
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.mode import MANY
+from laplacebook.search.no_mode import explain
+from laplacebook.search.no_mode_gauss_newton import explain_shortfall
+from laplacebook.search.search import Fit, search
+
+
+def laplace(
+    model: Callable,
+    *args: Any,
+    space: str = "unconstrained",
+    curvature: str = "hessian",
+    structure: str = "dense",
+    rank: int | None = None,
+    batch_size: int | None = None,
+    tolerance: float | None = None,
+    start: Mapping[str, Any] | None = None,
+    starts: int = 1,
+    key: Key[Array, ""] | None = None,
+    throw: bool = True,
+    **kwargs: Any,
+) -> LaplaceApproximation:
+    """The Laplace approximation of the posterior of a NumPyro model.
+
+    Compiled once for a model and the shapes of its arrays. Arrays among the arguments are data;
+    any other value (a Python number, a string, a callable) is part of the program, and a new value
+    compiles anew. A model with an argument named like an option of this function takes it through
+    ``functools.partial``.
+
+    Arrays that are sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums
+    over rows are taken there, and then over devices. What has D or D^2 numbers, with its Cholesky
+    factor, is whole on each device, so that the memory of one bounds D.
+
+    In the book: :prf:ref:`laplace-theorem`, :eq:`laplace-posterior` and :eq:`laplace-evidence` of
+    :doc:`/book/laplace`.
+
+    Args:
+        model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.
+        args: its positional arguments.
+        space: ``"unconstrained"``: Gaussian in the coordinates that NumPyro and Stan sample in;
+            ``"constrained"``: Gaussian in the parameters as the model writes them.
+        curvature: of the likelihood, to which the Hessian of the prior is added: ``"hessian"``;
+            ``"gauss_newton"``, which is positive semi-definite for most likelihoods wherever it is
+            taken, as that of a network need not be; or ``"empirical_fisher"``.
+        structure: what is kept of it: all (``"dense"``); its ``"diagonal"``; a ``"block"`` for each
+            latent site; for the weights of dense layers two factors (``"kronecker"``); the largest
+            eigenvalues (``"low_rank"``, with ``rank=``); or the ``"last_layer"`` alone, the sites
+            at the end in which the outputs are linear, with the others fixed at the mode. ``"kronecker"`` and
+            ``"low_rank"`` are not of the Hessian.
+        rank: how many eigenvalues, for ``"low_rank"``.
+        batch_size: how many rows of data at a time go into Gauss-Newton or Fisher curvature; by
+            default so many that memory does not grow with the data.
+        tolerance: the Newton decrement, a distance in posterior standard deviations, below 1, that
+            passes for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
+            and 0.001 in single precision.
+        start: values of all latent sites from which the search for the mode begins; by default the
+            prior means.
+        starts: how many searches, from ``start`` or the middle of the prior, and then from draws
+            that ``key`` decides. The modes that they find are compared; the result is the one with
+            the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
+        key: a JAX random key, for ``starts``.
+        throw: raise if there is no mode. Under ``jit``, ``vmap`` and ``grad`` nothing can be
+            raised: then, as with ``throw=False``, the certificate says so and all numbers are NaN.
+        kwargs: the model's keyword arguments.
+
+    Returns:
+        A :class:`LaplaceApproximation`.
+
+    Raises:
+        ValueError: an option has no such value, ``start`` does not fit the latent sites, or one of
+            ``starts`` and ``key`` is given without the other.
+        UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
+        NonFinite: the log joint is not finite where the search begins, a distribution's parameters
+            are not valid at the mode, or data lie outside the support of their distribution.
+        NotConverged: the search found no mode, or one at the edge of the support or at infinity.
+        NotPositiveDefinite: the log joint is flat, or curves upwards, at the point found.
+
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+    >>> def coin(y):
+    ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
+    ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
+    >>> approx = laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
+    >>> print(f"{approx.mode['theta']:.4f}")  # 10/13
+    0.7692
+    >>> print(f"{jnp.exp(-approx.log_evidence):.1f}")  # the exact value is 110
+    113.3
+    """
+    settings = Settings(curvature, structure, rank, batch_size, tolerance)
+    density = ModelDensity(model, args, kwargs, space)
+    return approximate(density, start, starts, key, throw, settings)
+
+
+def approximate(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int = 1,
+    key: Key[Array, ""] | None = None,
+    throw: bool = True,
+    settings: Settings = DENSE_HESSIAN,
+) -> LaplaceApproximation:
+    """The Laplace approximation of a density.
+
+    Args:
+        density: the log joint, or another function of the same coordinates.
+        start: as in :func:`laplace`, like the rest.
+        starts: how many searches.
+        key: a JAX random key, for ``starts``.
+        throw: raise if there is no mode.
+        settings: the curvature, and what is kept of it.
+
+    Returns:
+        A :class:`LaplaceApproximation`; raises as :func:`laplace` does.
+    """
+    require_number("starts", starts)
+    if (starts > 1) != (key is not None):
+        raise ValueError(
+            f"starts={starts} and key={'None' if key is None else '...'} do not go together: more than "
+            "one search needs key=, a JAX random key, and one search draws nothing. (A model with an "
+            "argument named key takes it through functools.partial.)"
+        )
+    found = _approximate(density, start, starts, key, throw, _first(density, settings))
+    if settings.structure == "last_layer":
+        return _last_layer(found, settings, throw)
+    return _low_rank(found, settings) if settings.structure == "low_rank" else found
+
+
+def _approximate(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int,
+    key: Key[Array, ""] | None,
+    throw: bool,
+    settings: Settings,
+) -> LaplaceApproximation:
+    found = search(density, None if start is None else density.start(start), settings)
+    traced = is_traced(found)
+    best = _result(density, found, settings)
+    if key is not None:
+        if is_traced((found, key)):
+            raise ValueError(
+                "starts= compares modes, so it cannot be compiled (jit, vmap, grad). Find the modes "
+                "first; then pass start=."
+            )
+        best = _best_of_several(best, key, starts)
+    if throw and not traced and not best.certificate.converged:
+        failed = (density, found.last, found.certificate, bool(found.stationary))
+        exact = settings.curvature == "hessian"
+        raise explain(*failed) if exact else explain_shortfall(*failed, settings)
+    return best
+
+
+def _first(density: ModelDensity, settings: Settings) -> Settings:
+    """The settings of the search for a mode at which another structure is taken."""
+    if settings.structure not in ("last_layer", "low_rank"):
+        return settings
+    metric = "dense" if density.dimension <= MANY else "diagonal"
+    return replace(settings, curvature="gauss_newton", structure=metric, rank=None)
+
+
+def _last_layer(
+    whole: LaplaceApproximation, settings: Settings, throw: bool
+) -> LaplaceApproximation:
+    density = last_layer_of(whole.density, whole.mode_vector)
+    start = {site.name: whole.mode[site.name] for site in density.sites}
+    failed = not is_traced(whole) and not whole.certificate.converged
+    layer = _approximate(density, None if failed else start, 1, None, throw, settings)
+    others = tuple(_last_layer(mode, settings, throw) for mode in whole.other_modes)
+    return replace(layer, other_modes=others)
+
+
+def _low_rank(whole: LaplaceApproximation, settings: Settings) -> LaplaceApproximation:
+    u, rank = whole.mode_vector, settings.rank or 0
+    if is_traced(u) or whole.certificate.converged:
+        precision = low_rank_at(whole.density, u, rank)
+    else:
+        precision = LowRankPrecision.of(u, u[:, None] * jnp.ones(rank), jnp.nan * jnp.ones(rank))
+    others = tuple(_low_rank(mode, settings) for mode in whole.other_modes)
+    return replace(whole, precision=precision, settings=settings, other_modes=others)
+
+
+def _best_of_several(first: LaplaceApproximation, key: Array, starts: int) -> LaplaceApproximation:
+    """The highest mode found, with the others; the first one, which failed, if there is none."""
+    found = [first] if first.certificate.converged else []
+    modes = distinct(by_height([*found, *search_again(first, key, starts - 1)]))
+    return replace(modes[0], other_modes=tuple(modes[1:])) if modes else first
+
+
+def search_again(
+    approx: LaplaceApproximation, key: Key[Array, ""], searches: int
+) -> list[LaplaceApproximation]:
+    """The modes at which searches from elsewhere end, that of ``approx`` mostly among them.
+
+    Args:
+        approx: an approximation, or a fit that failed.
+        key: a JAX random key, which decides where the searches begin.
+        searches: how many.
+
+    Returns:
+        An approximation for each search that ended at a mode.
+    """
+    density, settings = approx.density, approx.settings
+    low_rank = settings.structure == "low_rank"
+    first = _first(density, settings) if low_rank else settings
+    points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
+    found = [_result(density, search(density, u, first), first) for u in points]
+    modes = [mode for mode in found if mode.certificate.converged]
+    return [_low_rank(mode, settings) for mode in modes] if low_rank else modes
+
+
+def _result(density: ModelDensity, fit: Fit, settings: Settings) -> LaplaceApproximation:
+    return LaplaceApproximation(
+        fit.mode,
+        fit.mode_vector,
+        fit.precision,
+        fit.log_likelihood,
+        fit.log_prior,
+        fit.certificate,
+        density,
+        settings=settings,
+    )
+
+
+SPREAD = 10  # posterior standard deviations about the first mode
+SAME = 0.1  # posterior standard deviations: nearer points are one mode
+
+
+def more_starts(
+    density: ModelDensity,
+    key: Key[Array, ""],
+    number: int,
+    point: Float[Array, " D"],
+    precision: Precision,
+) -> Iterator[Float[Array, " D"]]:
+    """Points from which to search again: far from one another, and from the mode that is known.
+
+    In turn a draw from the prior, which reaches modes far away, and a draw from the approximation
+    ten times as wide, which reaches those near by where the prior is vague.
+
+    Args:
+        density: the log joint.
+        key: a JAX random key.
+        number: how many points.
+        point: the mode that is known, shape (D,).
+        precision: A at that mode; NaN if there is none, and all points are draws from the prior.
+
+    Yields:
+        Points of shape (D,).
+    """
+    wide = jnp.isfinite(precision.log_determinant())
+    for i, one in enumerate(jax.random.split(key, number)):
+        if wide and i % 2:
+            yield point + SPREAD * precision.sample(one)
+        else:
+            yield _prior_draw(density, one)
+
+
+def by_height(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
+    """By falling log joint."""
+    return sorted(modes, key=log_joint, reverse=True)
+
+
+def log_joint(mode: LaplaceApproximation) -> float:
+    """log p(D, mode): the height of a mode."""
+    return float(mode.log_likelihood + mode.log_prior)
+
+
+def distinct(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
+    """Those that differ from all before them, by the posterior standard deviations between them."""
+    kept: list[LaplaceApproximation] = []
+    for mode in modes:
+        if all(_distance(mode.mode_vector, one) > SAME for one in kept):
+            kept.append(mode)
+    return kept
+
+
+def _distance(point: Array, mode: LaplaceApproximation) -> Array:
+    offset = point - mode.mode_vector
+    return jnp.sqrt(offset @ mode.precision.matvec(offset))
+
+
+@jax.jit
+def _prior_draw(density: ModelDensity, key: Array) -> Array:
+    return density.draw_start(key)

@@ -1,0 +1,224 @@
+"""The file of an approximation: its numbers, and what is needed to notice that they are another model's.
+
+It is a NumPy archive of plain arrays with a header in JSON; nothing in it is ever executed. The
+model and its data are not in it.
+"""
+
+import io
+import json
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.version import __version__
+from laplacebook.curvature.last_layer import LastLayer
+from laplacebook.curvature.settings import Settings
+from laplacebook.gaussian.as_arrays import from_arrays, to_arrays
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.model.plain_function import is_plain
+from laplacebook.model.sites import Site
+from laplacebook.model.trace import Terms
+from laplacebook.search.mode import Certificate
+
+_FORMAT = 1
+_PRECISION = "precision/"  # before the name of each of its arrays
+_OTHER = "other/"  # before the number of another mode, and the names of its arrays
+_FIXED = "fixed/"  # before the name of each site that the last layer takes as known
+
+
+class Stored(NamedTuple):
+    """One mode of an approximation as a file holds it: without the model and its data.
+
+    Attributes:
+        kind: of the density.
+        space: of the Gaussian.
+        sites: the latent sites.
+        mode: their values on the scale of the model, by site.
+        mode_vector: u_MAP, shape (D,).
+        precision: A.
+        along: H A^-1 1, shape (D,), with the Hessian H of the negative log joint: of :func:`look`.
+        log_likelihood: at the mode.
+        log_prior: at the mode.
+        certificate: of the fit.
+        settings: of the fit.
+        fixed: the values of the sites that a last layer takes as known, by site.
+    """
+
+    kind: type[ModelDensity]
+    space: str
+    sites: tuple[Site, ...]
+    mode: dict[str, Array]
+    mode_vector: Array
+    precision: Precision
+    along: Array
+    log_likelihood: Array
+    log_prior: Array
+    certificate: Certificate
+    settings: Settings
+    fixed: dict[str, Array]
+
+
+def save(approx: Any, path: str | os.PathLike) -> None:
+    """Write the numbers of an approximation to a file.
+
+    Args:
+        approx: a ``LaplaceApproximation``, whose class imports this module to have the method.
+        path: of the file.
+
+    Raises:
+        LaplaceError: the fit failed.
+        UnsupportedModel: it is the approximation of a plain density.
+    """
+    if is_plain(approx.density):
+        raise UnsupportedModel(
+            "This is the approximation of a plain density: no model could be brought to load it.",
+            remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
+        )
+    if not approx.certificate.converged:
+        raise LaplaceError(
+            "This fit failed, and every number of it is NaN: there is nothing to save.",
+            remedy="fit with throw=True, which says why it failed.",
+        )
+    header = {
+        "format_version": _FORMAT,
+        "laplacebook_version": __version__,
+        "model": approx.density.name,
+        "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
+        "space": approx.space,
+        "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
+        "certificate": [field.name for field in fields(approx.certificate)],
+        "settings": asdict(approx.settings),
+        "other_modes": len(approx.other_modes),
+    }
+    arrays = {"header": np.array(json.dumps(header)), **_arrays(approx)}
+    for i, other in enumerate(approx.other_modes):
+        arrays |= {f"{_OTHER}{i}/{name}": value for name, value in _arrays(other).items()}
+    archive = io.BytesIO()
+    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
+    Path(path).write_bytes(archive.getvalue())
+
+
+def _arrays(approx: Any) -> dict[str, Any]:
+    """The numbers of one mode, by name."""
+    arrays = {
+        "mode_vector": approx.mode_vector,
+        "along": look(approx.density, approx.mode_vector, approx.precision)[2],
+        "log_likelihood": approx.log_likelihood,
+        "log_prior": approx.log_prior,
+    }
+    arrays |= {_PRECISION + name: value for name, value in to_arrays(approx.precision).items()}
+    arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
+    for field in fields(approx.certificate):
+        arrays[f"certificate/{field.name}"] = getattr(approx.certificate, field.name)
+    model = approx.density.model
+    fixed = model.fixed if isinstance(model, LastLayer) else {}
+    return arrays | {_FIXED + name: value for name, value in fixed.items()}
+
+
+def read(path: Path) -> list[Stored]:
+    """The mode and the other modes in a file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        LaplaceError: it is damaged, or another program's, or of a newer version.
+    """
+    content = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(str(arrays.pop("header")))
+        version, others = header["format_version"], header.get("other_modes", 0)
+    except Exception as error:  # NumPy's and Python's readers tell damage in many ways
+        raise _damaged(path, error) from error
+    if version != _FORMAT:
+        raise LaplaceError(
+            f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
+            causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
+            remedy="install that version of laplacebook, or fit again.",
+        )
+    try:
+        groups = [arrays, *(_within(arrays, f"{_OTHER}{i}/") for i in range(others))]
+        stored = [_parse(header, group) for group in groups]
+    except (LookupError, TypeError, ValueError) as error:
+        raise _damaged(path, error, header.get("laplacebook_version")) from error
+    if stored[0].mode_vector.dtype != arrays["mode_vector"].dtype:
+        raise LaplaceError(
+            f"{path} holds numbers in {arrays['mode_vector'].dtype}, which JAX is set not to use.",
+            remedy="call numpyro.enable_x64() at the top of the program.",
+        )
+    return stored
+
+
+def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:
+    causes = ["it was cut short or damaged on its way", "another program wrote it"]
+    if version not in (None, __version__):
+        causes.append(f"laplacebook {version} wrote it, and this is {__version__}")
+    return LaplaceError(
+        f"{path} is not a whole file of a saved approximation: {error}",
+        causes=causes,
+        remedy="save the approximation again, or check the path.",
+    )
+
+
+def _within(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
+
+
+def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
+    sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
+    numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
+    size = sum(site.size for site in sites)
+    stored = Stored(
+        kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
+        space=header["space"],
+        sites=sites,
+        mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
+        mode_vector=numbers["mode_vector"],
+        precision=from_arrays(_within(numbers, _PRECISION)),
+        along=numbers["along"],
+        log_likelihood=numbers["log_likelihood"],
+        log_prior=numbers["log_prior"],
+        certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
+        settings=Settings(**header["settings"]),
+        fixed=_within(numbers, _FIXED),
+    )
+    shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
+    shapes += map(jnp.shape, stored.mode.values())
+    if shapes != [(size,)] * 3 + [site.value_shape for site in sites]:
+        raise ValueError("its arrays do not fit together")
+    if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
+        raise ValueError("its header is not one of an approximation")
+    return stored
+
+
+@jax.jit
+def look(
+    density: ModelDensity, u: Float[Array, " D"], precision: Precision
+) -> tuple[Terms, Float[Array, ""], Float[Array, " D"]]:
+    """What tells whether a model is the one of which u is the mode, and A the precision.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        precision: A.
+
+    Returns:
+        The terms at u, how far off the mode is, and H A^-1 1, with the Hessian H of the loss: a
+        vector of ones where A is H, which says of any A whether H is what it was.
+    """
+    slope, terms = jax.grad(density.loss, has_aux=True)(u)
+    step = precision.solve(jnp.ones_like(u))
+    along = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
+    return terms, jnp.sqrt(slope @ precision.solve(slope)), along

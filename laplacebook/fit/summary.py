@@ -1,0 +1,225 @@
+"""The Gaussian q, seen on the scale on which the user wrote the model: moments and quantiles.
+
+Where each number of a site is a function of one coordinate of u, its distribution is that of one
+normal number pushed through a bijection, and nothing has to be drawn. A simplex, a correlation
+matrix, an ordered vector, or a support that depends on another latent site mixes coordinates:
+there, draws stand for the distribution.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+from jaxtyping import Array, Float, Key
+from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import IndependentTransform, Transform
+from scipy.special import ndtri
+
+from laplacebook.base.table import Table
+from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.sites import Site
+
+_DRAWS = 65_536  # for a site that mixes coordinates
+_BATCH = 1024  # of the draws that are in memory at once
+_TAIL = 0.01  # of a standard deviation, from the last node: below it the rest is a millionth
+_NODES = 200  # exact to 1e-8 for a log-normal or logit-normal whose logarithm or logit has sd <= 3
+
+
+@jax.jit
+def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]:
+    """The latent sites at each of S vectors: site -> array of shape (S, *value shape)."""
+    return jax.vmap(lambda v: density.terms(v).values)(u)
+
+
+def marginals(
+    density: ModelDensity,
+    mode_vector: Float[Array, " D"],
+    precision: Precision,
+    probabilities: Float[np.ndarray, " P"],
+    key: Key[Array, ""],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Standard deviations and quantiles under q = N(mode_vector, A^-1), by site.
+
+    Args:
+        density: the log joint, whose sites they are.
+        mode_vector: shape (D,).
+        precision: A.
+        probabilities: of the quantiles, between 0 and 1, in float64, shape (P,).
+        key: for the sites that need draws.
+
+    Returns:
+        Two dicts of site -> array: standard deviations, of the shape of the site's value, and
+        quantiles, of shape (P, *value shape).
+    """
+    # Taken to scores before they are rounded: in float32 1 - 1e-9 is 1.
+    scores = ndtri(probabilities).astype(mode_vector.dtype)
+    levels = probabilities.astype(mode_vector.dtype)
+    return _marginals(density, mode_vector, precision, scores, levels, key)
+
+
+@jax.jit
+def _marginals(
+    density: ModelDensity,
+    mode_vector: Array,
+    precision: Precision,
+    scores: Array,
+    levels: Array,
+    key: Array,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    direct = _elementwise(density)
+    nodes, roots = map(jnp.asarray, _gauss_hermite(mode_vector.dtype.name))
+    ends = jnp.array([-1, 1], mode_vector.dtype)
+    at_nodes, at_ends, rising, falling = (
+        _at_scores(density, mode_vector, precision, z) for z in (nodes, ends, scores, -scores)
+    )
+    drawn = _drawn(density, mode_vector, precision, key, direct)
+    deviations, quantiles = {}, {}
+    for name, (low, high) in at_ends.items():
+        if name in direct:
+            deviations[name] = _deviation(at_nodes[name], roots)
+            quantiles[name] = jnp.where(high >= low, rising[name], falling[name])
+        else:
+            deviations[name] = jnp.std(drawn[name], axis=0)
+            quantiles[name] = jnp.quantile(drawn[name], levels, axis=0)
+    return deviations, quantiles
+
+
+def _at_scores(
+    density: ModelDensity, mode_vector: Array, precision: Precision, scores: Array
+) -> dict[str, Array]:
+    """The sites with every coordinate that many standard deviations from its mode."""
+    step = jnp.sqrt(precision.diagonal_of_inverse())
+    return values_at(density, mode_vector + scores[:, None] * step)
+
+
+def _drawn(
+    density: ModelDensity,
+    mode_vector: Array,
+    precision: Precision,
+    key: Array,
+    direct: frozenset[str],
+) -> dict[str, Array]:
+    """Draws of the sites that mix coordinates, _DRAWS of each."""
+    mixing = [site.name for site in density.sites if site.name not in direct]
+
+    def batch(key: Array) -> dict[str, Array]:
+        values = values_at(density, mode_vector + precision.sample(key, (_BATCH,)))
+        return {name: values[name] for name in mixing}
+
+    draws = jax.lax.map(batch, jax.random.split(key, _DRAWS // _BATCH)) if mixing else {}
+    return {name: values.reshape(_DRAWS, *values.shape[2:]) for name, values in draws.items()}
+
+
+def _elementwise(density: ModelDensity) -> frozenset[str]:
+    """The sites of which each number is a function of one coordinate of u, and of no other."""
+    if density.space == "constrained":
+        return frozenset(site.name for site in density.sites)
+    candidates = [site for site in density.sites if site.shape == site.value_shape]
+    mixing: set[str] = set()
+
+    def images_of_zero(u: Array) -> list[Array]:
+        trace, _ = density.trace(u)
+        bijections = [biject_to(trace[site.name]["fn"].support) for site in candidates]
+        mixing.update(s.name for s, b in zip(candidates, bijections, strict=True) if _mixes(b))
+        return [b(jnp.zeros(s.shape)) for s, b in zip(candidates, bijections, strict=True)]
+
+    # At a fixed argument a bijection is a function of u only if the support depends on it.
+    program = jax.make_jaxpr(images_of_zero)(jnp.zeros(density.dimension)).jaxpr
+    for i, site in enumerate(candidates):
+        outputs = [i == j for j in range(len(candidates))]
+        _, (moves,) = partial_eval.dce_jaxpr(program, outputs, False)
+        if moves:
+            mixing.add(site.name)
+    return frozenset(site.name for site in candidates) - mixing
+
+
+def _mixes(bijection: Transform) -> bool:
+    while isinstance(bijection, IndependentTransform):
+        bijection = bijection.base_transform
+    return bijection.domain.event_dim > 0
+
+
+def _deviation(values: Float[Array, "K *shape"], roots: Float[Array, " K"]) -> Array:
+    """The standard deviation from values at the nodes, of square roots of weights.
+
+    The roots, because the square of a value far out may overflow where its weighted square is small.
+    NaN where the outermost nodes still count: the tail goes on beyond them.
+    """
+    weighted = partial(jnp.tensordot, roots, axes=1)
+    scale = jnp.expand_dims(roots, range(1, values.ndim))
+    mean = weighted(scale * values)
+    parts = jnp.abs(scale * (values - mean))
+    total = jnp.linalg.norm(parts, axis=0)
+    return jnp.where(jnp.maximum(parts[0], parts[-1]) <= _TAIL * total, total, jnp.nan)
+
+
+@lru_cache
+def _gauss_hermite(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes for the standard normal, and square roots of their weights, without the vanishing ones."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    roots = np.sqrt(weights / weights.sum())
+    kept = roots > np.finfo(dtype).eps ** 3.0
+    return nodes[kept].astype(dtype), roots[kept].astype(dtype)
+
+
+def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Array]]) -> Table:
+    """One row for each number of each latent site.
+
+    Args:
+        density: the log joint, whose sites they are.
+        columns: name -> a dict of site -> array of the shape of the site's value.
+
+    Returns:
+        A table with a column ``site`` before the others.
+    """
+    sites = density.sites
+    title = f"{density.method} of {density.name}, {density.space} space, D = {density.dimension}"
+    names = {"site": [name for site in sites for name in _element_names(site)]}
+    return Table(title, names | {name: _flat(sites, values) for name, values in columns.items()})
+
+
+def improper_evidence(density: ModelDensity) -> list[str]:
+    """A line that says so if the evidence is defined only up to a constant."""
+    names = density.improper
+    if not names:
+        return []
+    whose = "prior of {} is" if len(names) == 1 else "priors of {} are"
+    listed = " and ".join(f"'{name}'" for name in names)
+    return [f"defined only up to a constant: the {whose.format(listed)} {density.without_prior}"]
+
+
+def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:
+    """A line that names the log evidence of each mode if there are several."""
+    if not others:
+        return []
+    listed = ", ".join(f"{value:.4f}" for value in others)
+    return [f"{1 + len(others)} modes found, log evidence {log_evidence:.4f} (this one), {listed}"]
+
+
+def made_of(settings: Settings) -> str:
+    """The curvature and what was kept of it, in words."""
+    rank = f" {settings.rank}" if settings.rank else ""
+    structure = settings.structure.replace("_", " ")
+    return f"{settings.curvature.replace('_', ' ')} curvature, {structure}{rank}"
+
+
+def settings_lines(settings: Settings) -> list[str]:
+    """Lines that name a curvature that is not the whole Hessian, and the tolerance if it was given."""
+    lines = [] if made_of(settings) == made_of(DENSE_HESSIAN) else [made_of(settings)]
+    if settings.tolerance is not None:
+        lines.append(f"a Newton decrement of {settings.tolerance:g} was accepted for a mode")
+    return lines
+
+
+def _element_names(site: Site) -> list[str]:
+    return replace(site, shape=site.value_shape).coordinate_names()
+
+
+def _flat(sites: Sequence[Site], values: Mapping[str, Array]) -> list[float]:
+    return np.concatenate([np.ravel(values[site.name]) for site in sites]).tolist()

@@ -1,0 +1,185 @@
+"""The precision of the weights of layers, by Kronecker factors that are never multiplied out."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import inf, prod
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from laplacebook.base.checks import coordinates
+from laplacebook.gaussian.precision import (
+    BlockPrecision,
+    DensePrecision,
+    Leaf,
+    Precision,
+    aligned,
+    loud,
+)
+
+_ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["left", "right", "prior_precision"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class KroneckerBlock:
+    """L (x) R + lambda I, for a weight of shape (m, k) whose numbers are in row-major order.
+
+    Entry (i k + j, i' k + j') is L[i, i'] R[j, j'], with lambda added on the diagonal.
+
+    In the book: :eq:`structured-curvature-kfac` of :doc:`/book/structured-curvature`.
+
+    Attributes:
+        left: L, symmetric positive semi-definite, shape (m, m).
+        right: R, symmetric positive semi-definite, shape (k, k).
+        prior_precision: lambda, a number of at least 0.
+    """
+
+    left: Leaf
+    right: Leaf
+    prior_precision: Leaf
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["block", "left_vectors", "right_vectors", "eigenvalues"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Eigenbasis(Precision):
+    """A Kronecker block Q diag(e) Q' with Q = Q_L (x) Q_R; the root is Q diag(e)^1/2.
+
+    Attributes:
+        block: the factors as they were given.
+        left_vectors: Q_L, the eigenvectors of L, shape (m, m).
+        right_vectors: Q_R, those of R, shape (k, k).
+        eigenvalues: e, products of eigenvalues of L and R plus lambda, shape (m, k).
+    """
+
+    block: KroneckerBlock
+    left_vectors: Leaf
+    right_vectors: Leaf
+    eigenvalues: Leaf
+
+    @classmethod
+    def of(cls, block: KroneckerBlock) -> "Eigenbasis":
+        """Decompose the factors of a block.
+
+        Raises:
+            ValueError: the prior precision is not one number.
+        """
+        prior_precision = jnp.asarray(block.prior_precision, block.left.dtype)
+        if prior_precision.ndim:
+            raise ValueError(
+                f"The prior precision of a Kronecker block is one number, not an array of shape "
+                f"{prior_precision.shape}: with several the block is no Kronecker product."
+            )
+        left, left_vectors = jnp.linalg.eigh(block.left)
+        right, right_vectors = jnp.linalg.eigh(block.right)
+        # To the products, since damped factors would stand for another matrix.
+        eigenvalues = jnp.outer(_semidefinite(left), _semidefinite(right)) + prior_precision
+        eigenvalues *= loud(eigenvalues.min(initial=inf) > 0, eigenvalues.dtype)
+        given = KroneckerBlock(block.left, block.right, prior_precision)
+        return cls(given, left_vectors, right_vectors, eigenvalues)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(*B, D)``."""
+        *batch, m, k = self.eigenvalues.shape
+        return (*batch, m * k)
+
+    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+        """A v."""
+        block, v = self.block, coordinates(v, self.shape)
+        return self._rotated(block.left, block.right, v) + block.prior_precision * v
+
+    def log_determinant(self) -> Float[Array, "*B"]:
+        """``log |A|``, of eigenvalues alone, so that its gradient is right if some are equal."""
+        return jnp.sum(jnp.log(self.eigenvalues), axis=(-2, -1))
+
+    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+        """Q diag(e)^-1/2 z."""
+        return self._rotated(self.left_vectors, self.right_vectors, self._scaled(z))
+
+    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+        """diag(e)^-1/2 Q' v."""
+        return self._scaled(self._rotated(self.left_vectors.T, self.right_vectors.T, v))
+
+    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+        """The diagonal of A."""
+        left = jnp.diagonal(self.block.left, axis1=-2, axis2=-1)
+        right = jnp.diagonal(self.block.right, axis1=-2, axis2=-1)
+        products = (left[..., :, None] * right[..., None, :]).reshape(self.shape)
+        return products + jnp.expand_dims(self.block.prior_precision, -1)
+
+    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+        """The diagonal of A^-1: the marginal variances."""
+        right = jnp.swapaxes(self.right_vectors**2, -1, -2)
+        return (self.left_vectors**2 @ (1 / self.eigenvalues) @ right).reshape(self.shape)
+
+    def _rotated(
+        self, left: Float[Array, "M M"], right: Float[Array, "N N"], v: Float[Array, "D *K"]
+    ) -> Float[Array, "D *K"]:
+        """(left (x) right) v."""
+        v = coordinates(v, self.shape, columns=True)
+        weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
+        half = jnp.einsum("ia,ajc->ijc", left, weights)
+        return jnp.einsum("jb,ibc->ijc", right, half).reshape(v.shape)
+
+    def _scaled(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+        v = coordinates(v, self.shape, columns=True)
+        return v / aligned(jnp.sqrt(self.eigenvalues).reshape(self.size), v)
+
+
+def _semidefinite(eigenvalues: Float[Array, " M"]) -> Float[Array, " M"]:
+    """Eigenvalues with what rounding made negative at zero; all NaN if one is more negative."""
+    unit = _ZERO * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
+    sound = eigenvalues.min(initial=0) >= -unit * eigenvalues.max(initial=0)
+    # A shift that has no derivative: that of an eigenvalue at zero is not zero.
+    shift = jax.lax.stop_gradient(jnp.maximum(-eigenvalues, 0))
+    return (eigenvalues + shift) * loud(sound, eigenvalues.dtype)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=[])
+@dataclass(frozen=True)
+class KroneckerPrecision(BlockPrecision):
+    """A block for each weight, as L (x) R + lambda I or dense, in the order of the coordinates.
+
+    Computed in the eigenbases of the factors, in (m + k) D operations for each vector and memory of
+    a few D: lambda is added to products of eigenvalues, and no block is formed (Ritter et al. 2018,
+    Immer et al. 2021). An eigenvalue of a factor counts as zero if it is negative by rounding: above
+    -10 m eps times the largest, for a factor of order m; below that everything is NaN.
+
+    Derivatives of the log determinant are right whatever the eigenvalues; those of a solution or a
+    draw with respect to a factor are NaN where two of its eigenvalues are equal.
+
+    In the book: :prf:ref:`structured-curvature-damping` and :eq:`structured-curvature-solve` of
+    :doc:`/book/structured-curvature`.
+
+    Attributes:
+        blocks: an ``Eigenbasis`` or a dense precision for each weight.
+    """
+
+    @classmethod
+    def of(cls, blocks: tuple[KroneckerBlock | Float[Array, "_ _"], ...]) -> "KroneckerPrecision":
+        """Decompose Kronecker blocks, and factorise symmetric matrices.
+
+        Args:
+            blocks: each a :class:`KroneckerBlock`, or a matrix of shape (d, d).
+
+        Raises:
+            ValueError: a prior precision is not one number.
+        """
+        return cls(
+            tuple(
+                Eigenbasis.of(block)
+                if isinstance(block, KroneckerBlock)
+                else DensePrecision.of(block)
+                for block in blocks
+            )
+        )

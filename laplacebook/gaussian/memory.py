@@ -1,0 +1,58 @@
+"""How much memory there is, and whether a dense matrix fits into it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from laplacebook.base.errors import LaplaceError
+
+_GIB = 2**30
+
+
+def available_memory() -> int | None:
+    """What the device, or this process on the CPU, can still have, in bytes; None if unknown."""
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        limit = stats.get("bytes_limit")
+        return None if limit is None else limit - stats.get("bytes_in_use", 0)
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    meminfo, limit = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+    if meminfo.exists():
+        lines = (line.split() for line in meminfo.read_text().splitlines())
+        free += [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
+    if limit.exists() and (text := limit.read_text().strip()).isdigit():
+        used = Path("/sys/fs/cgroup/memory.current")
+        free.append(int(text) - (int(used.read_text()) if used.exists() else 0))
+    return min(free)
+
+
+def require_dense(D: int, dtype: Any) -> None:
+    """Refuse a (D, D) matrix, such as a covariance, that does not fit into memory.
+
+    Args:
+        D: how many coordinates.
+        dtype: of its numbers.
+
+    Raises:
+        LaplaceError: it does not fit.
+    """
+    free, needed = available_memory(), 2 * D**2 * jnp.zeros(0, dtype).dtype.itemsize
+    if free is not None and needed > free:
+        raise LaplaceError(
+            f"A dense matrix of {D:,} coordinates, made of the identity, needs {gib(needed)} of memory "
+            f"in {jnp.zeros(0, dtype).dtype.name}, and {gib(free)} are available.",
+            causes=["covariance, precision.matrix, inverse() or guide of a large approximation"],
+            remedy="use precision.diagonal_of_inverse(), covariance_of(), solve() or sample(), which need no "
+            "matrix.",
+        )
+
+
+def gib(number: int) -> str:
+    """A number of bytes, in words."""
+    return f"{number / _GIB:,.2f} GiB" if number < 100 * _GIB else f"{number / _GIB:,.0f} GiB"

@@ -1,0 +1,1 @@
+"""A NumPyro model and its data as one log density on R^D."""

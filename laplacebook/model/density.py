@@ -1,0 +1,332 @@
+"""A NumPyro model and its arguments as one log joint on R^D.
+
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``last_layer`` and ``numpyro_and_arviz``, and nowhere else.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
+
+from laplacebook.model.arguments import arrays_blamed, join, not_finite_arguments, split
+from laplacebook.model.fingerprint import Fixed, name_of
+from laplacebook.model.sharding import Placement, placement_of
+from laplacebook.model.sites import Site, find_sites
+from laplacebook.model.start import (
+    is_inside,
+    prior_centre,
+    prior_draw,
+    refuse_outside,
+    require_start,
+    start_arrays,
+)
+from laplacebook.model.trace import (
+    Terms,
+    log_jacobian,
+    refuse_complex,
+    refuse_handlers,
+    room,
+    supported_data,
+    valid_parameters,
+    where_defined,
+)
+
+
+@jax.tree_util.register_pytree_node_class
+class ModelDensity:
+    """log p(D, theta) of ``model(*args, **kwargs)`` as a function of a vector u in R^D.
+
+    As a pytree its leaves are the arrays among the arguments (data); everything else (the model,
+    Python numbers, strings, callables) is part of the program, and a new value compiles anew.
+
+    Args:
+        model: a NumPyro model whose latent sites are continuous.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        space: ``"unconstrained"``: u is the latents through NumPyro's bijections to R^D, and the
+            log joint includes the log Jacobian; ``"constrained"``: u is the latents themselves,
+            and the log joint is minus infinity outside their support.
+
+    Raises:
+        ValueError: ``space`` is neither.
+        UnsupportedModel: the data do not fit into the precision that JAX works in.
+    """
+
+    method = "Laplace approximation"  # what is made of this density, in words
+    function = "log joint"  # what its value is, in words
+    without_prior = "improper"  # why a prior is none, in words
+
+    def __init__(
+        self,
+        model: Callable,
+        args: tuple = (),
+        kwargs: Mapping | None = None,
+        space: str = "unconstrained",
+    ) -> None:
+        if space not in ("unconstrained", "constrained"):
+            raise ValueError(f'space is "unconstrained" or "constrained", not {space!r}')
+        refuse_handlers()
+        self._data, rest = split(model, args, kwargs or {})
+        self._program = (Fixed(model), rest, space, placement_of(self._data))
+
+    def tree_flatten(self) -> tuple[tuple[list], tuple]:
+        """The data, and the program that they go into."""
+        return (self._data,), self._program
+
+    @classmethod
+    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> "ModelDensity":
+        """The inverse of :meth:`tree_flatten`."""
+        density = object.__new__(cls)
+        (density._data,) = children
+        density._program = program
+        return density
+
+    @property
+    def model(self) -> Callable:
+        """The NumPyro model."""
+        return self._program[0].value
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return name_of(self.model)
+
+    @property
+    def space(self) -> str:
+        """The space of u, ``"unconstrained"`` or ``"constrained"``."""
+        return self._program[2]
+
+    @property
+    def placement(self) -> Placement | None:
+        """How the rows of the data are spread over devices; None if they are not."""
+        return self._program[3]
+
+    @property
+    def arguments(self) -> tuple[tuple, dict]:
+        """The model's positional and keyword arguments."""
+        return join(self._data, self._program[1])
+
+    @functools.cached_property
+    def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
+        """The latent sites, and the names of all sites that the model itself has."""
+        with arrays_blamed(self.model, *self.arguments):
+            return find_sites(self.model, *self.arguments, self.space)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The latent sites in the order of the model, which is the order of the coordinates.
+
+        Raises:
+            UnsupportedModel: the model has no density on R^D.
+        """
+        return self._structure[0]
+
+    @property
+    def improper(self) -> tuple[str, ...]:
+        """The latent sites with a flat or masked prior: the evidence is known up to a constant."""
+        return tuple(site.name for site in self.sites if site.improper)
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of coordinates."""
+        return sum(site.size for site in self.sites)
+
+    def coordinate_names(self) -> list[str]:
+        """One name a coordinate, such as ``"w[2]"``."""
+        return [name for site in self.sites for name in site.coordinate_names()]
+
+    def unravel(self, u: Float[Array, " D"]) -> dict[str, Array]:
+        """A vector of R^D as a dict of site -> array."""
+        parts, offset = {}, 0
+        for site in self.sites:
+            parts[site.name] = jnp.reshape(u[offset : offset + site.size], site.shape)
+            offset += site.size
+        return parts
+
+    def ravel(self, values: Mapping[str, Any]) -> Float[Array, " D"]:
+        """The inverse of :meth:`unravel`."""
+        parts = [jnp.ravel(jnp.asarray(values[site.name], float)) for site in self.sites]
+        return jnp.concatenate(parts)
+
+    def start(self, values: Mapping[str, Any] | None = None) -> Float[Array, " D"]:
+        """Where the search begins: at ``values`` of the latent sites, or in the middle of the prior.
+
+        Raises:
+            TypeError, ValueError: they are not of the latent sites, of their shapes and in their supports.
+        """
+        if values is None:
+            sites = self.sites  # first: a model that has none is refused with a reason
+            trace = self._run(handlers.substitute(self.model, substitute_fn=prior_centre))
+            return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
+        arrays = start_arrays(values)
+        u, inside = self._begin(arrays)
+        if not isinstance(inside, jax.core.Tracer) and not inside:
+            refuse_outside(*self._begin_at(arrays))
+        return jax.lax.stop_gradient(u)
+
+    @jax.jit
+    def _begin(self, values: dict[str, Array]) -> tuple[Float[Array, " D"], Bool[Array, ""]]:
+        """Values of the latent sites as coordinates, and whether they have any: compiled."""
+        trace, points = self._begin_at(values)
+        inside = [is_inside(trace[name], points[name]) for name in values]
+        return self.ravel(points), jnp.all(jnp.stack(inside))
+
+    def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
+        require_start(values, self.sites)
+        trace = self._run(handlers.substitute(self.model, data=values))
+        return trace, self._coordinates(trace, self.sites)
+
+    def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
+        """Where another search may begin: a draw from the prior."""
+        model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=prior_draw)
+        return self.ravel(self._coordinates(self._run(model), self.sites))
+
+    def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
+        """The latent sites of a trace as coordinates of R^D."""
+        values = {site.name: trace[site.name]["value"] for site in sites}
+        if self.space == "constrained":
+            return values
+        return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
+
+    def terms(self, u: Float[Array, " D"]) -> Terms:
+        """Log likelihood, log prior and latent values at u."""
+        return self._terms(*self.trace(u), u)
+
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
+        refuse_complex(log_probs)
+        observed, names = self.observed(trace), self._structure[1]
+        others = [n for n in log_probs if n not in observed]
+        prior = [log_probs[n] if n in names else log_jacobian(trace[n]) for n in others]
+        zero, space = jnp.zeros((), u.dtype), self._room(trace, u)
+        prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
+        return Terms(
+            sum((log_probs[n] for n in observed), start=zero),
+            sum(prior, start=zero),
+            {site.name: trace[site.name]["value"] for site in self.sites},
+            space,
+        )
+
+    def room(self, u: Float[Array, " D"]) -> Float[Array, " D"]:
+        """How far each coordinate is from the end of its interval; infinite if unconstrained."""
+        return self._room(self._run(self._at(u)), u)
+
+    def _room(self, trace: dict, u: Float[Array, " D"]) -> Float[Array, " D"]:
+        if self.space == "unconstrained":
+            return jnp.full(u.shape, jnp.inf, u.dtype)
+        return jnp.concatenate([room(trace[site.name], u.dtype) for site in self.sites])
+
+    def observed(self, trace: dict) -> list[str]:
+        """The model's observed sites: NumPyro records a log Jacobian as one more, of its own."""
+        names = self._structure[1]
+        sites = ((n, s) for n, s in trace.items() if s["type"] == "sample")
+        return [n for n, site in sites if site["is_observed"] and n in names]
+
+    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
+        """f(u) = -log p(D, theta), the function whose minimum is the mode, and its terms."""
+        terms = self.terms(u)
+        return -(terms.log_likelihood + terms.log_prior), terms
+
+    def parts(self) -> Iterator["ModelDensity"]:
+        """Densities whose losses add up to that of this one."""
+        yield self
+
+    def valid(self, u: Float[Array, " D"]) -> Bool[Array, ""]:
+        """Whether at u all parameters of all distributions are valid, and support their data."""
+        trace = self._run(self._at(u))
+        return valid_parameters(trace) & supported_data(trace)
+
+    def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+        """log p(D, theta) wherever u is, as an integral over R^D needs it.
+
+        Minus infinity where the prior or the data have no support, NaN where a parameter of a
+        distribution is not valid: the model says nothing about such a point.
+        """
+        trace, log_probs = self.trace(u)
+        terms = self._terms(trace, log_probs, u)
+        outside = jnp.isneginf(terms.log_prior) | jnp.any(terms.room < 0)
+        log_likelihood = where_defined(trace, terms.log_likelihood)
+        return jnp.where(outside, -jnp.inf, log_likelihood + terms.log_prior)
+
+    def draw_log_likelihood(self, key: Key[Array, ""]) -> Float[Array, ""]:
+        """log p(D | theta) at a draw of theta from the prior; the mean of p(D | theta) is p(D).
+
+        Minus infinity and NaN as in :meth:`log_joint`. A latent site that a handler scales by s is
+        drawn from its distribution p and weighted by p^(s-1).
+        """
+        trace, log_probs = self._log_probs(handlers.seed(self.model, key))
+        scaled = [s.name for s in self.sites if trace[s.name]["scale"] is not None]
+        parts = [log_probs[n] - jnp.sum(trace[n]["fn"].log_prob(trace[n]["value"])) for n in scaled]
+        parts += [log_probs[n] for n in self.observed(trace)]
+        return where_defined(trace, sum(parts, start=jnp.zeros(())))
+
+    def draw(self, key: Key[Array, ""]) -> dict[str, Array]:
+        """The latent sites at a draw from the prior."""
+        trace = self._run(handlers.seed(self.model, key))
+        return {site.name: trace[site.name]["value"] for site in self.sites}
+
+    def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
+        """The model run with its latent sites at u, a vector or its parts as :meth:`unravel` has them.
+
+        Returns the trace, and the log density of each site.
+        """
+        return self._log_probs(self._at(u))
+
+    def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
+        args, kwargs = self.arguments
+        with validation_enabled(False), arrays_blamed(self.model, args, kwargs):
+            log_probs, trace = compute_log_probs(model, args, kwargs, {})
+        return trace, log_probs
+
+    def not_finite_arguments(self) -> list[str]:
+        """Which arguments have a NaN or an infinity, in words."""
+        return not_finite_arguments(self.model, *self.arguments)
+
+    def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:
+        """The model with its latent sites at u."""
+        latent = dict(u) if isinstance(u, Mapping) else self.unravel(u)
+        if self.space == "constrained":
+            return handlers.substitute(self.model, data=latent)
+        at = functools.partial(_unconstrain_reparam, latent)
+        return handlers.substitute(self.model, substitute_fn=at)
+
+    def _run(self, model: Callable) -> dict:
+        args, kwargs = self.arguments
+        # What lies outside a support has density zero here; NumPyro would warn.
+        with validation_enabled(False):
+            return handlers.trace(model).get_trace(*args, **kwargs)
+
+
+@jax.tree_util.register_pytree_node_class
+class LikelihoodDensity(ModelDensity):
+    """log p(D | theta) as a function of u: the prior and the log Jacobian are left out.
+
+    In the constrained space it is minus infinity outside the support of the priors.
+    """
+
+    method = "Maximum likelihood fit"
+    function = "log likelihood"
+    without_prior = "left out"
+
+    @classmethod
+    def of(cls, density: ModelDensity) -> ModelDensity:
+        """The likelihood of a log joint."""
+        children, program = density.tree_flatten()
+        return cls.tree_unflatten(program, children)
+
+    @property
+    def improper(self) -> tuple[str, ...]:
+        """All latent sites: none has a prior."""
+        return tuple(site.name for site in self.sites)
+
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
+        """Log likelihood, a log prior of zero within the support, and latent values at u."""
+        terms = super()._terms(trace, log_probs, u)
+        outside = jnp.any(terms.room < 0)
+        return terms._replace(log_prior=jnp.where(outside, -jnp.inf, 0).astype(u.dtype))

@@ -1,0 +1,176 @@
+"""Are the numbers that a distribution is given numbers that it can take?
+
+NumPyro checks them where they are concrete; a fit is compiled, and there nothing is: a
+``Beta(-0.5, 2)`` has a finite ``log_prob``, which is not the logarithm of a density.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+from numpyro.distributions import (
+    Distribution,
+    ExpandedDistribution,
+    Independent,
+    MaskedDistribution,
+    constraints,
+)
+
+from laplacebook.base.errors import UnsupportedModel
+
+_PARTS = ("base_dist", "mixing_distribution", "component_distribution", "component_distributions")
+
+
+class Parameter(NamedTuple):
+    """A parameter of a distribution, or of one that it is made of, and where it is valid."""
+
+    owner: Distribution
+    name: str
+    value: Any
+    valid: Any
+
+
+def parameters(fn: Distribution, unseen: Any = False) -> Iterator[Parameter]:
+    """The parameters of a distribution whose constraint can be checked.
+
+    A boundary is valid (``Poisson(0)`` of zero events): what has no density there has no finite
+    one. So is whatever shows in the log density itself: a NaN, a matrix without a Cholesky factor.
+
+    Args:
+        fn: a distribution; what it wraps or mixes is looked at too.
+        unseen: where a mask hides the distribution; there any parameter is valid.
+
+    Yields:
+        A :class:`Parameter`, with ``valid`` a truth value or an array of them.
+    """
+    if getattr(fn, "_mask", True) is not True:
+        unseen = unseen | ~jnp.asarray(fn._mask)
+    for name, value in fn.get_args().items():
+        constraint = fn.arg_constraints[name]
+        if value is not None and _is_checked(constraint):
+            yield Parameter(fn, name, value, satisfies(constraint, value) | unseen)
+    for part in _parts(fn):
+        extra = len(part.batch_shape) - len(fn.batch_shape)
+        yield from parameters(
+            part, jnp.expand_dims(unseen, _last(extra)) if np.ndim(unseen) else unseen
+        )
+
+
+def supports_data(site: dict) -> Bool[Array, ""]:
+    """Whether the data of an observed site lie in the support of its distribution."""
+    fn, value = site["fn"], jnp.asarray(site["value"])
+    if value.ndim < fn.event_dim:  # one datum for the whole event
+        value = jnp.broadcast_to(value, fn.event_shape)
+    return jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
+
+
+def innermost(constraint: constraints.Constraint) -> constraints.Constraint:
+    """The constraint of one event, of which an independent one is many."""
+    while isinstance(constraint, constraints.independent):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def _is_checked(constraint: constraints.Constraint) -> bool:
+    if constraints.is_dependent(constraint):
+        return False
+    base = innermost(constraint)
+    return base is constraints.simplex or (base is not constraints.real and base.event_dim == 0)
+
+
+def satisfies(constraint: constraints.Constraint, value: Any) -> Any:
+    """Whether a value satisfies a constraint, with the ends of intervals and up to rounding.
+
+    Args:
+        constraint: a constraint of NumPyro.
+        value: a number or an array.
+
+    Returns:
+        A truth value, or an array of one for each event.
+    """
+    if isinstance(constraint, constraints.independent):
+        base = constraint.base_constraint
+        inside, dims = satisfies(base, value), _last(constraint.event_dim - base.event_dim)
+        return inside.all(axis=dims)
+    if constraint is constraints.simplex:
+        # NumPyro's own 1e-6 is less than what a thousand categories round to in float32.
+        tolerance = max(1e-6, float(jnp.finfo(jnp.result_type(value, float)).eps) ** 0.5)
+        return (value >= 0).all(axis=-1) & (abs(value.sum(axis=-1) - 1) <= tolerance)
+    lower = getattr(constraint, "lower_bound", None)
+    upper = getattr(constraint, "upper_bound", None)
+    if constraint.is_discrete or constraint.event_dim or lower is upper is None:
+        # As a JAX array: beside a traced bound NumPyro would take a number for NumPy's.
+        return constraint(jnp.asarray(value))
+    return (lower is None or value >= lower) & (upper is None or value <= upper)
+
+
+def _last(count: int) -> tuple[int, ...]:
+    return tuple(range(-count, 0))
+
+
+def _parts(fn: Distribution) -> list[Distribution]:
+    found = [getattr(fn, name) for name in _PARTS if hasattr(fn, name)]
+    return [d for part in found for d in (part if isinstance(part, list | tuple) else [part])]
+
+
+def wrapped(fn: Distribution) -> Iterator[Distribution]:
+    """A distribution, and those that it expands, calls independent or masks, from the outside in."""
+    yield fn
+    while isinstance(fn, ExpandedDistribution | Independent | MaskedDistribution):
+        fn = fn.base_dist
+        yield fn
+
+
+def unwrapped(fn: Distribution) -> Distribution:
+    """The innermost of them: the distribution before plates and ``expand`` repeated it."""
+    *_, innermost = wrapped(fn)
+    return innermost
+
+
+def refuse_crossed(site: dict) -> None:
+    """Refuse an observed site whose data and distribution repeat each other.
+
+    One of them may repeat the other (one mean for all data, one datum for all means); each the
+    other only along axes that plates declare. What is one event is not repeated.
+
+    Args:
+        site: an observed site of NumPyro's trace of a model.
+
+    Raises:
+        UnsupportedModel: the shapes do not fit together, or fit only crosswise.
+    """
+    fn, shape = site["fn"], jnp.shape(site["value"])
+    base = unwrapped(fn)
+    cut = max(len(shape) - base.event_dim, 0)
+    data, own = shape[:cut], base.batch_shape
+    # A plate counts axes of the batch, to which the events of to_event do not belong.
+    inner = fn.event_dim - base.event_dim
+    plates = {frame.dim - inner: frame.size for frame in site["cond_indep_stack"]}
+    axes = range(min(-len(data), -len(own), *plates, -1), 0)
+    sizes = {i: (_size(data, i), _size(own, i)) for i in axes}
+    apart = shape[cut:] != base.event_shape or any(1 < d != o > 1 for d, o in sizes.values())
+    crossed = any(d < o for d, o in sizes.values()) and any(o < d for d, o in sizes.values())
+    idle = any(max(sizes[i]) < size for i, size in plates.items())
+    undeclared = any(max(pair) > 1 and i not in plates for i, pair in sizes.items())
+    scalar = not shape and not base.event_dim
+    if apart or ((crossed or (idle and not scalar)) and undeclared):
+        raise _misfit(site["name"], shape, own + base.event_shape, apart)
+
+
+def _size(shape: tuple[int, ...], axis: int) -> int:
+    return shape[axis] if -axis <= len(shape) else 1
+
+
+def _misfit(name: str, data: tuple, own: tuple, apart: bool) -> UnsupportedModel:
+    how = "do not fit together" if apart else "repeat each other: each datum would count many times"
+    return UnsupportedModel(
+        f"The data of site '{name}', of shape {data}, and its distribution, of shape {own}, {how}.",
+        causes=[
+            "a column of shape (N, 1) where a vector of shape (N,) is meant: y[:, None], "
+            "table[['y']].to_numpy(), X @ w with w of shape (D, 1)",
+            "features and outcomes with different numbers of rows",
+        ],
+        remedy="flatten the column (np.ravel(y), (X @ w)[:, 0]), or give each axis a numpyro.plate.",
+    )

@@ -1,0 +1,260 @@
+"""When may a compiled model be used again? When nothing that its trace could see has changed.
+
+``jax.jit`` compiles a Python function once and then trusts that the function is pure. A notebook
+breaks that trust all the time: a reader changes ``prior_scale = 2.0`` in one cell and runs the next.
+:class:`Fixed` is a Python value with a fingerprint of all that the value can reach (code, globals,
+closures, attributes, array contents), so that such a change compiles anew instead of returning the
+old answer.
+"""
+
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from laplacebook.base.errors import LaplaceError
+
+_PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
+_LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
+_ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
+_NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
+
+
+class Fixed:
+    """A Python value that is part of a compiled program: equal while nothing has changed.
+
+    Raises:
+        LaplaceError: on reading ``value``, if the value has changed since.
+    """
+
+    __slots__ = ("_fingerprint", "_hash", "_opaque", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._fingerprint, opaque = _look(value)
+        self._hash = hash(self._fingerprint)
+        # What an extension type holds cannot be seen: such a program is not used again.
+        self._opaque = object() if opaque else None
+
+    @property
+    def value(self) -> Any:
+        """The value, unchanged since it was fixed."""
+        if _look(self._value)[0] != self._fingerprint:
+            raise LaplaceError(
+                f"'{name_of(self._value)}', or something that it reads, has changed since the fit.",
+                causes=[
+                    "a global, a list, an array or an attribute was changed after the fit",
+                    "the model changes what it reads: it counts its calls, appends to a list or keeps "
+                    "a value in an attribute",
+                ],
+                remedy="fit again; a model has to leave what it reads as it is.",
+            )
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Fixed)
+            and self._opaque is other._opaque
+            and self._fingerprint == other._fingerprint
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        # A copy looks again: code objects, of which fingerprints are made, cannot be pickled.
+        return Fixed, (self._value,)
+
+
+def is_data(value: Any) -> bool:
+    """Whether an argument is data (an array, traced) or part of the program (any other value).
+
+    NumPy's whole numbers and truth values count as program: they are sizes and switches.
+    """
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "fc"
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc"
+    return isinstance(value, jax.Array)
+
+
+def name_of(function: Any) -> str:
+    """The name of a function, also within ``partial`` or a NumPyro handler."""
+    within = getattr(function, "func", getattr(function, "fn", None))
+    inner = name_of(within) if callable(within) else type(function).__name__
+    return getattr(function, "__name__", inner)
+
+
+class _Same:
+    """Equal to itself alone; holds the object, so that its identity is not given to another."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _look(value: Any) -> tuple[Hashable, bool]:
+    """The fingerprint of a value, and whether it reaches something that cannot be seen into."""
+    eye = _Eye()
+    return (eye.fingerprint(value), eye.of_modules()), eye.opaque
+
+
+class _Eye:
+    """One walk over all that a value can reach."""
+
+    def __init__(self) -> None:
+        self.opaque = False
+        self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no id is used twice
+        self.names: dict[str, None] = {}
+        self.modules: dict[_Same, None] = {}
+
+    def fingerprint(self, value: Any) -> Hashable:
+        if isinstance(value, _ATOMS):
+            return type(value), repr(value)
+        if isinstance(value, jax.Array | jax.stages.Wrapped | np.ufunc) or _is_library(value):
+            return _Same(value)
+        if isinstance(value, types.ModuleType):
+            self.modules[_Same(value)] = None
+            return _Same(value)
+        if id(value) in self.seen:
+            return "seen", self.seen[id(value)][0]
+        self.seen[id(value)] = len(self.seen), value
+        if isinstance(value, np.ndarray):
+            attributes = self.fingerprint(_attributes(value))
+            return type(value), value.dtype.str, value.shape, self.contents(value), attributes
+        # A table fills caches of its own when it is read.
+        if hasattr(type(value), "__array__"):
+            self.opaque = True
+            return type(value), self.contents(np.asarray(value))
+        parts = self.parts(value)
+        if parts is None:
+            self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
+            return _Same(value)
+        return parts[0], tuple(self.fingerprint(part) for part in parts[1:])
+
+    def of_modules(self) -> Hashable:
+        """What the code that was met reads in the modules that were met.
+
+        Last, and until there is nothing new: a function met late may read a name in a module met early.
+        """
+        read: dict[tuple[_Same, str], Hashable] = {}
+        while new := [
+            (module, name)
+            for module in self.modules
+            for name in self.names
+            if name in vars(module.value) and (module, name) not in read
+        ]:
+            for module, name in new:
+                read[module, name] = self.fingerprint(vars(module.value)[name])
+        return tuple(read.items())
+
+    def contents(self, array: np.ndarray) -> Hashable:
+        if array.dtype.hasobject:
+            return tuple(self.fingerprint(item) for item in array.ravel().tolist())
+        return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+
+    def parts(self, value: Any) -> list[Any] | None:
+        """What tells a value of this kind, and the values that it holds; None if unknown."""
+        kind = type(value)
+        if isinstance(value, types.FunctionType):
+            self.names |= dict.fromkeys(_names(value.__code__))
+            reached = [value.__defaults__, value.__kwdefaults__, vars(value)]
+            return [_Same(value.__code__), *reached, *_globals(value), *_cells(value)]
+        if isinstance(value, types.MethodType):
+            return [kind, value.__func__, value.__self__]
+        if isinstance(value, types.BuiltinFunctionType):
+            return [_Same(kind), value.__name__, value.__self__]
+        if isinstance(value, functools.partial):
+            return [kind, value.func, value.args, value.keywords]
+        if isinstance(value, staticmethod | classmethod):
+            return [kind, value.__func__]
+        if isinstance(value, property):
+            return [kind, value.fget, value.fset]
+        if isinstance(value, type):
+            content = {k: v for k, v in vars(value).items() if k not in _NOT_CONTENT}
+            return [_Same(value), content, value.__bases__]
+        attributes = _attributes(value)
+        if isinstance(value, list | tuple):
+            return [kind, attributes, *value]
+        if isinstance(value, set | frozenset):
+            return [kind, attributes, *sorted(value, key=repr)]
+        if isinstance(value, dict):
+            return [kind, attributes, *value, *value.values()]
+        return ["instance", kind, attributes] if _is_seen(kind, attributes) else None
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Attributes of an instance, but for weak references: caches, as of a transform's inverse."""
+    slots = _slots(type(value))
+    if not slots and not hasattr(value, "__dict__"):
+        return None
+    unset = object()
+    held = getattr(value, "__dict__", {}) | {n: getattr(value, n, unset) for n in slots}
+    return {
+        k: v for k, v in held.items() if v is not unset and not isinstance(v, weakref.ReferenceType)
+    }
+
+
+def _slots(kind: type) -> list[str]:
+    """The names under which a class keeps values outside of the instance's dict."""
+    members = types.MemberDescriptorType
+    found = [n for base in kind.__mro__ for n, m in vars(base).items() if isinstance(m, members)]
+    return [name for name in found if name != "__dict__"]
+
+
+def _is_seen(kind: type, attributes: dict[str, Any] | None) -> bool:
+    """Whether the attributes are all: an instance of an extension type is larger, and holds more."""
+    if attributes is None:
+        return False
+    pointers = len(_slots(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return kind.__basicsize__ <= object.__basicsize__ + pointers * tuple.__itemsize__
+
+
+def _is_library(value: Any) -> bool:
+    """Installed code, which no notebook edits; a function made there may hold a reader's data."""
+    if isinstance(value, types.FunctionType):
+        return value.__code__.co_filename.startswith(_LIBRARIES) and not value.__closure__
+    if isinstance(value, type):
+        value = sys.modules.get(value.__module__)
+    if isinstance(value, types.ModuleType):
+        file = getattr(value, "__file__", None) or ""
+        return file.startswith(_LIBRARIES) or value.__name__ in sys.builtin_module_names
+    return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+
+
+def _cells(function: types.FunctionType) -> list[Any]:
+    cells = function.__closure__ or ()
+    return [cell.cell_contents for cell in cells if cell != types.CellType()]
+
+
+def _globals(function: types.FunctionType) -> list[Any]:
+    """What the names in the code can mean: globals, and modules imported within the function."""
+    names, scope = _names(function.__code__), function.__globals__
+    imported = [sys.modules[n] for n in names if n not in scope and n in sys.modules]
+    return [(name, scope[name]) for name in names if name in scope] + imported
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """The names in a function's code and in the functions within it."""
+    nested = [_names(const) for const in code.co_consts if isinstance(const, types.CodeType)]
+    inner = [name for names in nested for name in names]
+    return tuple(dict.fromkeys([*code.co_names, *inner]))

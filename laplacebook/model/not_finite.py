@@ -1,0 +1,124 @@
+"""Why is the log joint not finite? The site, the data, the parameter or the argument to blame."""
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.errors import NonFinite
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.distributions import Parameter, parameters, supports_data
+
+
+def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
+    """The error for a log joint that is not finite, or not a log joint, at u of shape (D,)."""
+    if not all(x.is_fully_addressable for x in jax.tree.leaves(density)):
+        return _elsewhere(density, u)
+    trace, log_probs = density.trace(u)
+    observed = [trace[n] for n in log_probs if trace[n]["is_observed"]]
+    wrong = [p for n in log_probs for p in _invalid(trace[n])]
+    missing = [s for s in observed if not np.all(np.isfinite(s["value"]))]
+    outside = [s for s in observed if not supports_data(s)]
+    infinite = [trace[n] for n in log_probs if not np.isfinite(log_probs[n])]
+    arguments, at = density.not_finite_arguments(), print_point(density, u)
+    if missing and not all(np.isfinite(log_probs[s["name"]]) for s in missing):
+        return _missing_data(missing[0], arguments)
+    if wrong:
+        return _invalid_parameter(*wrong[0], at, arguments)
+    if outside:
+        return _outside(outside[0])
+    if infinite:
+        return _no_density(infinite[0], float(log_probs[infinite[0]["name"]]), at, arguments)
+    return NonFinite(
+        f"The {density.function} is finite at the point where the search stood, {at}, but a derivative of it "
+        "is not.",
+        causes=[
+            "sqrt, abs, log or a norm at zero",
+            "an overflow within the model",
+            f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
+        ],
+        remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
+        "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",
+    )
+
+
+def _elsewhere(density: ModelDensity, u: Array) -> NonFinite:
+    here = f" ({' and '.join(found)})" if (found := density.not_finite_arguments()) else ""
+    return NonFinite(
+        f"The {density.function} is not finite at the point where the search stood, {print_point(density, u)}, "
+        f"and its data lie on several hosts, of which each sees its own rows{here}.",
+        causes=[
+            "NaN or infinity in the rows of one host",
+            "data outside the support of the likelihood",
+        ],
+        remedy="look at the rows of each host before shard, or fit those of one host alone.",
+    )
+
+
+def _invalid(site: dict) -> list[tuple[dict, Parameter]]:
+    return [(site, p) for p in parameters(site["fn"]) if not np.all(p.valid)]
+
+
+def _missing_data(site: dict, arguments: list[str]) -> NonFinite:
+    places = int(np.sum(~np.isfinite(site["value"])))
+    return NonFinite(
+        f"The data of site '{site['name']}' are NaN or infinite in {places} place(s)"
+        f"{because(arguments)}.",
+        causes=["missing values coded as NaN", "a division by zero before the data came here"],
+        remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
+    )
+
+
+def _invalid_parameter(
+    site: dict, parameter: Parameter, at: str, arguments: list[str]
+) -> NonFinite:
+    owner, name, value, valid = parameter
+    bad = np.ravel(np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(valid))))
+    if np.shape(valid) == np.shape(value):
+        bad = bad[~np.ravel(valid)]
+    part = "likelihood" if site["is_observed"] else "prior"
+    return NonFinite(
+        f"The parameters of site '{site['name']}' are not valid where the search stood, {at}: {name} = "
+        f"{', '.join(f'{float(x):.4g}' for x in bad[:3])}{', ...' if bad.size > 3 else ''} is not "
+        f"a {name} of {type(owner).__name__}{because(arguments)}.",
+        causes=[
+            f"the {part} is not defined there: a latent site enters {name} without a link (exp, "
+            "sigmoid, softmax)",
+            "a sign or a unit in the model's own numbers, or among its arguments",
+        ],
+        remedy=f"see that {name} satisfies {owner.arg_constraints[name]} for all values of the latent sites.",
+    )
+
+
+def _outside(site: dict) -> NonFinite:
+    return NonFinite(
+        f"The data of site '{site['name']}' lie outside the support of its likelihood, "
+        f"{type(site['fn']).__name__}: {site['fn'].support}.",
+        causes=["classes coded 1, 2 or -1, 1 where 0, 1 is meant", "a count with a fraction"],
+        remedy="code the data as the likelihood expects, or choose another likelihood.",
+    )
+
+
+def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -> NonFinite:
+    part = "likelihood" if site["is_observed"] else "prior or the transform of its support"
+    return NonFinite(
+        f"The log density of site '{site['name']}' is {log_density} at the point where the search "
+        f"stood, {at}{because(arguments)}.",
+        causes=[
+            f"the {part} is not defined there (a negative scale, a probability above one)",
+            "data outside the support of the likelihood",
+            "NaN or infinity among the model's arguments",
+        ],
+        remedy="check the model and its data there, or pass start= with values of the latent sites.",
+    )
+
+
+def because(arguments: list[str]) -> str:
+    """The end of a sentence that says which arguments may be to blame, of phrases about them."""
+    return f"; {' and '.join(arguments[:3])}" if arguments else ""
+
+
+def print_point(density: ModelDensity, u: Float[Array, " D"]) -> str:
+    """The first coordinates of a point, by name."""
+    shown = [f"{n} = {float(x):.4g}" for n, x in zip(density.coordinate_names(), u, strict=True)]
+    where = "" if density.space == "constrained" else " (unconstrained)"
+    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + where

@@ -1,0 +1,272 @@
+"""The data of a model row by row: its observations enter the likelihood one by one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
+from numpyro import distributions as dist
+from numpyro.distributions.distribution import validation_enabled
+
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.model.density import ModelDensity
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["density"],
+    meta_fields=["number", "carried"],
+)
+@dataclass(frozen=True)
+class Rows:
+    """The observations of a model.
+
+    Attributes:
+        density: the model with all its data.
+        number: N, how many rows they have.
+        carried: for each array among the model's arguments, whether its first axis runs over the
+            rows.
+    """
+
+    density: ModelDensity
+    number: int
+    carried: tuple[bool, ...]
+
+    def take(self, index: Int[Array, " B"]) -> ModelDensity:
+        """The model with B of the rows, as if there were no others; also under ``vmap``."""
+        leaves, structure = jax.tree.flatten(self.density)
+        taken = [x[index] if c else x for x, c in zip(leaves, self.carried, strict=True)]
+        return jax.tree.unflatten(structure, taken)
+
+    def over_shards(
+        self,
+        function: Callable[..., Any],
+        *operands: Any,
+        by_row: tuple[Array, ...] = (),
+        summed: bool = True,
+    ) -> Any:
+        """What a function makes of the rows of each device, where they lie.
+
+        Args:
+            function: of :class:`Rows`, ``operands`` and ``by_row``; returns a pytree of arrays.
+            operands: pytrees of arrays, the same for all rows; a function must not close over others.
+            by_row: arrays of shape (N, ...).
+            summed: whether what it returns is summed over devices, or has an axis of rows to be put
+                together.
+
+        Returns:
+            The sum, or for each row the value; ``function(self, *operands, *by_row)`` where the
+            data are not spread over devices.
+        """
+        place = self.density.placement
+        # Where they do not divide evenly, other arrays than the rows are spread.
+        if place is None or self.number % place.number:
+            return function(self, *operands, *by_row)
+        leaves, structure = jax.tree.flatten(on_one_device(self.density))
+
+        def here(leaves: list, operands: tuple, by_row: tuple) -> Any:
+            own = jax.tree.unflatten(structure, leaves)
+            rows = Rows(own, self.number // place.number, self.carried)
+            found = function(rows, *operands, *by_row)
+            return jax.lax.psum(found, place.axes) if summed else found
+
+        apart, whole = PartitionSpec(place.axes), PartitionSpec()
+        return jax.shard_map(
+            here,
+            mesh=place.mesh,
+            in_specs=([apart if carried else whole for carried in self.carried], whole, apart),
+            out_specs=whole if summed else apart,
+            check_vma=False,
+        )(leaves, operands, by_row)
+
+
+def on_one_device(density: ModelDensity) -> ModelDensity:
+    """The same density, taken as one whose data are not spread over devices."""
+    children, program = density.tree_flatten()
+    return type(density).tree_unflatten((*program[:3], None), children)
+
+
+def rows_of(density: ModelDensity) -> Rows:
+    """The rows of a model: those of its arrays whose first axis is that of what it observes.
+
+    By shapes alone. Whether the log likelihood is the sum over the rows (it is not where a model
+    standardises its data, or where an outcome depends on the one before) is for the caller to
+    check, who sums it.
+
+    Args:
+        density: a model and its arguments.
+
+    Returns:
+        The :class:`Rows`.
+
+    Raises:
+        UnsupportedModel: the observed sites have no first axis in common, or the model does not run
+            with one of the rows.
+    """
+    lengths = set(_observed(density).values())
+    if len(lengths) != 1 or () in lengths:
+        raise _no_rows("its observed sites have no first axis in common")
+    ((number,),) = lengths
+    carried = tuple(jnp.shape(x)[:1] == (number,) for x in jax.tree.leaves(density))
+    rows = Rows(density, number, carried)
+    seen: list[tuple] = []
+
+    def look(index: Array) -> None:
+        one = rows.take(index)
+        seen.append((_observed(one), one.sites))
+
+    try:
+        jax.eval_shape(look, jax.ShapeDtypeStruct((1,), int))
+    except (LaplaceError, TypeError, ValueError, AssertionError) as error:
+        raise _no_rows(f"with one of its {number} rows it does not run: {error}") from error
+    ((observed, sites),) = seen
+    if set(observed.values()) != {(1,)} or sites != density.sites:
+        raise _no_rows(f"with one of its {number} rows it has sites of other shapes")
+    return rows
+
+
+def require_batch_size(batch_size: Any, rows: Rows) -> None:
+    """Refuse what is no number of rows.
+
+    Raises:
+        ValueError: ``batch_size`` is not a whole number from 1 to N.
+    """
+    whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
+    if not whole or not 1 <= batch_size <= rows.number:
+        raise ValueError(
+            f"batch_size must be a whole number from 1 to the {rows.number} rows of the data, "
+            f"not {batch_size!r}"
+        )
+
+
+def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
+    """For each observed site the length of its first axis, () if it has none of its own."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def run(u: Array) -> None:
+        trace, _ = density.trace(u)
+        for name in density.observed(trace):
+            value, fn = jnp.shape(trace[name]["value"]), trace[name]["fn"].shape()
+            found[name] = fn[:1] if fn == value else ()
+
+    jax.eval_shape(run, jax.ShapeDtypeStruct((density.dimension,), float))
+    return found
+
+
+def _no_rows(why: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The observations of this model cannot be taken one by one: {why}.",
+        causes=[
+            "an argument that holds the number of rows (take it from the shape of the data)",
+            "an outcome that depends on other rows (a time series), or one outcome for all rows",
+            "a statistic of the data that the model computes (their mean, to centre them)",
+            "an array that has as many entries as there are rows, and is not by row",
+        ],
+        remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
+        "rows at once; train without batch_size does so too.",
+    )
+
+
+AWAY = 0.125  # of 1 + |u|: where the rows are compared, since at 0 a model may not see its data
+
+
+def row_log_likelihoods(
+    density: ModelDensity, u: Float[Array, " D"] | Mapping, number: int
+) -> Float[Array, " N"]:
+    """The log likelihood of each row, as the model with all of them has it.
+
+    Args:
+        density: a model and its arguments.
+        u: a point, shape (D,), or a dict of its parts by site.
+        number: N, how many rows the model has.
+
+    Returns:
+        Shape (N,); NaN if a distribution is of all rows jointly.
+    """
+    trace, _ = density.trace(u)
+    parts = []
+    for name in density.observed(trace):
+        site = trace[name]
+        fn = site["fn"]
+        while isinstance(fn, dist.Independent):
+            fn = fn.base_dist
+        with validation_enabled(False):
+            log_prob = fn.log_prob(site["value"])
+        if log_prob.shape[:1] != (number,):
+            return jnp.full(number, jnp.nan)
+        scaled = log_prob if site["scale"] is None else site["scale"] * log_prob
+        parts.append(jnp.sum(scaled.reshape(number, -1), axis=1))
+    return jnp.sum(jnp.stack(parts), axis=0)
+
+
+def rows_add_up(rows: Rows, u: Float[Array, " D"]) -> Bool[Array, ""]:
+    """Whether each row has the same log likelihood alone as among all the others.
+
+    Compared at a point beside u, row by row, to the cube root of the rounding unit, in nats or of
+    the value: 6e-6 in double precision.
+
+    Args:
+        rows: the rows of a model.
+        u: a point, shape (D,).
+
+    Returns:
+        Shape ().
+    """
+    sign = jax.random.rademacher(jax.random.key(0), u.shape, u.dtype)
+    far = AWAY * (1 + jnp.abs(u)) * jax.random.uniform(jax.random.key(1), u.shape, u.dtype, 0.5)
+    beside = u + sign * jnp.minimum(far, rows.density.room(u) / 2)
+    together = row_log_likelihoods(rows.density, beside, rows.number)
+    other = rows.over_shards(_other_alone, beside, by_row=(together,))
+    return jnp.any(jnp.isfinite(together)) & (other == 0)
+
+
+def _other_alone(rows: Rows, u: Array, together: Array) -> Array:
+    """How many rows have another log likelihood alone than together."""
+
+    def alone(index: Array) -> Array:
+        return row_log_likelihoods(rows.take(index[None]), u, 1)[0]
+
+    apart = jax.lax.map(alone, jnp.arange(rows.number), batch_size=min(rows.number, 1024))
+    tolerance = jnp.cbrt(jnp.finfo(u.dtype).eps)
+    same = jnp.abs(apart - together) <= tolerance * (1 + jnp.abs(together))
+    return jnp.sum(~jnp.where(jnp.isfinite(together), same, ~jnp.isfinite(apart)))
+
+
+@jax.jit
+def add_up(density: ModelDensity, u: Float[Array, " D"]) -> Bool[Array, ""]:
+    """Whether the log likelihood of a model is the sum over its rows, as :func:`rows_add_up` sees it.
+
+    Raises:
+        UnsupportedModel: the observations cannot be taken one by one.
+    """
+    return rows_add_up(rows_of(density), u)
+
+
+def require_sum(density: ModelDensity, u: Float[Array, " D"]) -> None:
+    """Refuse a model whose log likelihood is not the sum over its rows; not under ``jit``.
+
+    Args:
+        density: a model and its arguments.
+        u: a point, shape (D,).
+
+    Raises:
+        UnsupportedModel: it is not, or the observations cannot be taken one by one.
+    """
+    if not add_up(density, u):
+        raise UnsupportedModel(
+            "The log likelihood of this model is not the sum over its observations: alone, an "
+            "observation has another likelihood than among the others.",
+            causes=[
+                "the model standardises its data, or computes with their mean or number",
+                "an outcome depends on other outcomes (a time series, a Gaussian process)",
+                "an array among the arguments has as many entries as there are observations, and is "
+                "not by observation",
+            ],
+            remedy='prepare the data outside of the model; or use curvature="hessian" or, with '
+            'structure="dense", "gauss_newton" with all observations at once.',
+        )

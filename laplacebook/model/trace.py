@@ -1,0 +1,84 @@
+"""What to read off the trace of a NumPyro model."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Bool, Float
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.model.distributions import innermost, parameters, supports_data
+
+
+class Terms(NamedTuple):
+    """The log joint at one point, in its parts.
+
+    ``log_prior`` includes the log Jacobian in the unconstrained space; ``values`` are the latent
+    sites on the scale on which the user wrote the model; ``room`` is how far each coordinate is
+    from the nearest end of its interval, infinite in the unconstrained space.
+    """
+
+    log_likelihood: Float[Array, ""]
+    log_prior: Float[Array, ""]
+    values: dict[str, Array]
+    room: Float[Array, " D"]
+
+
+def refuse_handlers() -> None:
+    """Refuse to look at a model from within NumPyro's handlers."""
+    if numpyro.primitives._PYRO_STACK:
+        raise UnsupportedModel(
+            "laplace was called within NumPyro handlers, which the fit would not see again.",
+            remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
+        )
+
+
+def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
+    """Whether all parameters of all distributions of a trace of a model are valid."""
+    checks = (p.valid for site in _samples(trace) for p in parameters(site["fn"]))
+    return jnp.array([jnp.all(check) for check in checks]).all()
+
+
+def supported_data(trace: Mapping[str, dict]) -> Bool[Array, ""]:
+    """Whether all data of a trace of a model lie in the supports of their distributions."""
+    observed = (site for site in _samples(trace) if site["is_observed"])
+    return jnp.array([supports_data(site) for site in observed]).all()
+
+
+def _samples(trace: Mapping[str, dict]) -> Iterator[dict]:
+    return (site for site in trace.values() if site["type"] == "sample")
+
+
+def where_defined(trace: dict, log_likelihood: Array) -> Array:
+    """The log likelihood; minus infinity beside the support, NaN where parameters are not valid."""
+    supported = jnp.where(supported_data(trace), log_likelihood, -jnp.inf)
+    return jnp.where(valid_parameters(trace), supported, jnp.nan)
+
+
+def room(site: dict, dtype: Any) -> Float[Array, " size"]:
+    """How far each element of a latent site is from the nearest end of its interval."""
+    base, value = innermost(site["fn"].support), site["value"]
+    lower, upper = getattr(base, "lower_bound", -jnp.inf), getattr(base, "upper_bound", jnp.inf)
+    return jnp.ravel(jnp.minimum(value - lower, upper - value)).astype(dtype)
+
+
+def log_jacobian(site: dict) -> Array:
+    """What NumPyro records of a bijection: whole, whatever handler scales or masks the site."""
+    fn = site["fn"]
+    return jnp.sum(fn.base_dist.log_factor if hasattr(fn, "base_dist") else fn.log_factor)
+
+
+def refuse_complex(log_probs: Mapping[str, Array]) -> None:
+    """Refuse log densities that are no real numbers.
+
+    Raises:
+        UnsupportedModel: one of them is complex.
+    """
+    for name, log_prob in log_probs.items():
+        if jnp.iscomplexobj(log_prob):
+            raise UnsupportedModel(
+                f"The log density of site '{name}' is a complex number.",
+                causes=["complex data: NumPyro's distributions are of real numbers"],
+                remedy="observe the real and the imaginary part as two sites.",
+            )

@@ -1,0 +1,171 @@
+"""What a model says of its observed site for other arguments than those it was fitted to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+from numpyro import distributions as dist
+from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.distributions import unwrapped
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["predictor", "mean", "variance"],
+    meta_fields=["kind"],
+)
+@dataclass(frozen=True)
+class Outcome:
+    """The distribution of an observed site, and what is linear in many models.
+
+    Attributes:
+        kind: ``"bernoulli"``, ``"categorical"``, ``"normal"`` or ``"other"``.
+        predictor: logits of shape (*N) or (*N, C), the mean of a normal, or the mean.
+        mean: of the outcome, of the shape of the predictor; of a categorical one, probabilities.
+        variance: of the outcome, given the parameters.
+    """
+
+    kind: str
+    predictor: Any  # an array, or what a JAX transformation puts in its place
+    mean: Any
+    variance: Any
+
+
+def outcome_at(
+    density: ModelDensity, new: ModelDensity, u: Float[Array, " D"], site: str | None = None
+) -> Outcome:
+    """The outcome of new arguments, given u.
+
+    Args:
+        density: the model and the arguments that it was fitted to.
+        new: the same model and the new arguments.
+        u: the latent sites, shape (D,).
+        site: the observed site; needed if there are several.
+
+    Raises:
+        ValueError: the model cannot run with the new arguments, or has no such site.
+        UnsupportedModel: with them it has other latent sites, or the site has no mean.
+    """
+    return outcome_given(new, *latent_values(density, u), site)
+
+
+def latent_values(
+    density: ModelDensity, u: Float[Array, " D"] | Mapping
+) -> tuple[dict[str, Array], list[str]]:
+    """The latent sites at u, on the scale of the model, and the names of its observed sites.
+
+    Args:
+        density: the model and the arguments that it was fitted to.
+        u: shape (D,), or a dict of its parts by site.
+    """
+    trace, _ = density.trace(u)
+    return {s.name: trace[s.name]["value"] for s in density.sites}, density.observed(trace)
+
+
+def outcome_given(
+    new: ModelDensity, values: dict[str, Array], observed: list[str], site: str | None = None
+) -> Outcome:
+    """The outcome of new arguments, given the latent sites.
+
+    Args:
+        new: the model and the new arguments.
+        values: of the latent sites, on the scale of the model.
+        observed: the names of the sites that the fit observed.
+        site: the one of them to predict; needed if there are several.
+
+    Raises:
+        ValueError: the model cannot run with the new arguments, or has no such site.
+        UnsupportedModel: with them it has other latent sites, or the site has no mean.
+    """
+    name = _observed(observed, site)
+    trace = _run(new, values)
+    for other, entry in trace.items():
+        unknown = entry["type"] == "sample" and not entry["is_observed"]
+        if unknown and other not in (*values, *observed):
+            raise UnsupportedModel(
+                f"With the new arguments the model has a latent site '{other}', which the fit knows "
+                "nothing of.",
+                remedy="make the model's latent sites depend on no row of the data.",
+            )
+        if other in values and entry["type"] == "sample":
+            was, now = jnp.shape(values[other]), entry["fn"].shape()
+            if was != now:
+                raise UnsupportedModel(
+                    f"The latent site '{other}' has shape {was} in the fit, and {now} with the new "
+                    "arguments.",
+                    remedy="make the model's latent sites depend on no row of the data.",
+                )
+    if name not in trace:
+        raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
+    try:
+        return _outcome(trace[name]["fn"])
+    except NotImplementedError as error:
+        raise UnsupportedModel(
+            f"The distribution of '{name}' has no mean: it may be a numpyro.factor, which adds to "
+            "the log joint and is no outcome.",
+            remedy="name another observed site as site=, or average over approx.sample(key, (1000,)).",
+        ) from error
+
+
+def _observed(names: list[str], site: str | None) -> str:
+    if site in names:
+        return site
+    if site is not None or len(names) != 1:
+        asked = "" if site is None else f", and '{site}' is none of them"
+        raise ValueError(f"Name one observed site as site=: there are {names}{asked}.")
+    return names[0]
+
+
+def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
+    args, kwargs = new.arguments
+
+    def value(site: dict) -> Array | None:
+        """Of a latent site; of an outcome to come NaN, so that what depends on it shows."""
+        if site["type"] != "sample" or site["is_observed"] or site["name"] in values:
+            return values.get(site["name"])
+        return jnp.full(site["fn"].shape(), jnp.nan)
+
+    substituted = handlers.substitute(new.model, substitute_fn=value)
+    seeded = handlers.seed(substituted, jax.random.key(0))
+    try:
+        with validation_enabled(False):
+            return handlers.trace(seeded).get_trace(*args, **kwargs)
+    except (TypeError, ValueError, AssertionError) as error:
+        shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]
+        raise ValueError(
+            f"The model cannot run with the new arguments, of shapes {shapes}: {error}\n"
+            "They must be like those of the fit, but for the number of rows. What the model "
+            "observes is left out: its argument needs the default None."
+        ) from error
+
+
+def _outcome(fn: dist.Distribution) -> Outcome:
+    shape, inner = fn.shape(), unwrapped(fn)
+    if isinstance(inner, dist.BernoulliLogits | dist.BernoulliProbs):
+        logits = inner.logits
+        probability = jax.nn.sigmoid(logits)
+        return _broadcast("bernoulli", shape, logits, probability, probability * (1 - probability))
+    if isinstance(inner, dist.CategoricalLogits | dist.CategoricalProbs):
+        logits = inner.logits
+        p = jax.nn.softmax(logits)
+        return _broadcast("categorical", (*shape, p.shape[-1]), logits, p, p * (1 - p))
+    if isinstance(inner, dist.Normal):
+        return _broadcast("normal", shape, inner.loc, inner.loc, _float(inner.scale) ** 2)
+    return _broadcast("other", shape, inner.mean, inner.mean, inner.variance)
+
+
+def _broadcast(kind: str, shape: tuple, *parts: ArrayLike) -> Outcome:
+    return Outcome(kind, *(jnp.broadcast_to(_float(part), shape) for part in parts))
+
+
+def _float(part: ArrayLike) -> Array:
+    """A whole number is a parameter too, such as the scale of ``Normal(mean, 1)``."""
+    return jnp.asarray(part, jnp.result_type(part, float))

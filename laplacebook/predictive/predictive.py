@@ -1,0 +1,246 @@
+"""What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Key
+
+from laplacebook.base.checks import require_number
+from laplacebook.base.errors import NonFinite, UnsupportedModel
+from laplacebook.base.estimate import Estimate
+from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.plain_function import is_plain
+from laplacebook.predictive.averages import (
+    outcome_over_draws,
+    outputs_over_draws,
+    probit_approximation,
+    sigmoid_mean,
+    standard_error,
+)
+from laplacebook.predictive.linearized import Linearized, linearize
+from laplacebook.predictive.outcomes import outcome_at
+
+METHODS = {
+    "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
+    "categorical": ("probit", "plug_in", "monte_carlo", "output_monte_carlo"),
+    "normal": ("linearized", "plug_in", "monte_carlo"),
+    "other": ("monte_carlo", "plug_in"),
+}
+_JOINT = 100  # outputs of a row, up to which a prediction has their covariance
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["mean", "epistemic", "noise", "standard_error", "epistemic_covariance"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Prediction:
+    """Mean and variance of outcomes to come.
+
+    In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
+
+    Attributes:
+        mean: of the outcomes, shape (N,), or that of the observed site.
+        epistemic: the part of the variance that comes from not knowing the parameters, and that
+            more data would reduce; of the same shape. One draw alone does not tell it: NaN.
+        noise: the part that stays if they are known.
+        standard_error: of ``mean``, if it was computed from draws; else zero.
+        epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
+            its diagonal; by ``"linearized"`` for 2 to 100 outputs, else None.
+    """
+
+    mean: Any
+    epistemic: Any
+    noise: Any
+    standard_error: Any
+    epistemic_covariance: Any = None
+
+    @property
+    def variance(self) -> Array:
+        """Both parts together."""
+        return self.epistemic + self.noise
+
+    @property
+    def standard_deviation(self) -> Array:
+        """The square root of the variance."""
+        return jnp.sqrt(self.variance)
+
+
+def predict(
+    approx: LaplaceApproximation,
+    *args: Any,
+    method: str | None = None,
+    key: Key[Array, ""] | None = None,
+    num_samples: int = 1000,
+    site: str | None = None,
+    **kwargs: Any,
+) -> Array | Estimate | Prediction:
+    """The posterior predictive of the model's observed site, for new arguments.
+
+    The parameters are averaged over q. The predictor f, such as a logit or the mean of a normal, is
+    replaced by f(u_MAP) + g'(u - u_MAP), where g is its gradient; then it is normal under q, with
+    variance g' A^-1 g (Bishop 2006, section 5.7.1). That is exact for a predictor linear in u, and
+    where it is not, what Gauss-Newton or Fisher curvature stands for: they are the curvature of
+    the model so linearised (Khan et al. 2019; Immer, Korzepa and Bauer 2021). Memory grows with the
+    number of rows, and not with rows times parameters. Under a JAX transformation, where no number
+    can raise an error, the rows concerned are NaN.
+
+    In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
+    :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
+
+    Args:
+        approx: the fit.
+        args: the model's positional arguments, as for the fit but with other rows; what it observes
+            is left out, and its argument has the default None.
+        method: of the average; the first named of an outcome is its default.
+
+            For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is
+            linear in u and the noise is known.
+
+            For a Bernoulli one ``"quadrature"``: the integral of sigma(a) N(a | f, g' A^-1 g) to
+            rounding; ``"probit"``: MacKay's approximation of it, wrong by less than 0.02.
+
+            For a categorical one ``"probit"``, with one variance for each logit (Gibbs 1997). It
+            leaves out their covariances, and its error has no small bound: a shift common to all
+            logits, which changes no probability, draws it towards 1/C.
+
+            For both ``"output_monte_carlo"``: the average over draws of the logits from
+            N(f, g' A^-1 g), with the covariances between those of a row, right to its standard
+            error.
+
+            For any model ``"monte_carlo"``: the average over draws of u from q, without
+            linearisation, the default of an outcome not named here, such as a count; and
+            ``"plug_in"``, for comparison: the parameters at the mode as if they were known.
+        key: a JAX random key, for the two Monte Carlo methods.
+        num_samples: how many draws.
+        site: the observed site; needed if there are several.
+        kwargs: the model's keyword arguments.
+
+    Returns:
+        For a Bernoulli or categorical outcome probabilities, shape (N,) or (N, C), which Monte
+        Carlo wraps in an :class:`~laplacebook.Estimate`; else a :class:`Prediction`.
+
+    Raises:
+        ValueError: the model cannot run with the arguments; the method is not one for its outcome
+            (the message says which are); Monte Carlo without a key, or with no draws.
+        UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
+            linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
+        NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
+            depends on other outcomes that are not known.
+        LaplaceError: the fit failed.
+    """
+    require_fit(approx)
+    if is_plain(approx.density):
+        raise UnsupportedModel(
+            "A plain log density has no observed site to predict.",
+            remedy="write the model in NumPyro, or average over approx.sample(key, (1000,)).",
+        )
+    density = approx.density
+    new = ModelDensity(density.model, args, kwargs, density.space)
+    shapes = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site)
+    kind, shape = shapes.kind, shapes.predictor.shape
+    method = METHODS[kind][0] if method is None else method
+    if method not in METHODS[kind]:
+        raise ValueError(
+            f"There is no method {method!r} for the outcome of this model ({kind}); there are "
+            f"{', '.join(METHODS[kind])}."
+        )
+    classes = kind in ("bernoulli", "categorical")
+    if method == "monte_carlo":
+        draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
+        (mean, noise), (spread, _) = outcome_over_draws(density, new, draws, site)
+        _require_finite(new, mean)
+        error = standard_error(spread, num_samples)
+        return Estimate(mean, error) if classes else Prediction(mean, spread, noise, error)
+    if method == "plug_in":
+        outcome = _outcome(density, new, approx.mode_vector, site=site)
+        mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
+        _require_finite(new, mean)
+        return mean if classes else Prediction(mean, nothing, outcome.variance, nothing)
+    if method == "linearized":
+        joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
+        found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
+        _require_finite(new, found.mean + found.variance)
+        nothing = jnp.zeros_like(found.mean)
+        return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
+    if method == "output_monte_carlo":
+        keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
+        found = _logits(approx, new, method, site, joint=kind == "categorical")
+        mean, spread = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
+        return Estimate(mean, standard_error(spread, num_samples))
+    found = _logits(approx, new, method, site)
+    if kind == "categorical":
+        return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
+    average = probit_approximation if method == "probit" else sigmoid_mean
+    return average(found.mean, found.variance)
+
+
+def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> Key[Array, ""]:
+    require_number("num_samples", num_samples)
+    if key is None:
+        raise ValueError(
+            f'method="{method}" needs a random key: key=jax.random.key(0). Without one there is '
+            'method="plug_in", which takes the parameters as known.'
+        )
+    return key
+
+
+def _logits(
+    approx: LaplaceApproximation,
+    new: ModelDensity,
+    method: str,
+    site: str | None,
+    joint: bool = False,
+) -> Linearized:
+    """The linearised logits, refused where the approximation is not that of the linearised model."""
+    found = linearize(approx.density, new, approx.mode_vector, approx.precision, site, joint)
+    _require_finite(new, found.mean)
+    if approx.settings.curvature == "hessian":
+        found = found._replace(mean=_require_linear(found.linear, found.mean, method))
+    _require_finite(new, found.variance)
+    return found
+
+
+_outcome = jax.jit(outcome_at, static_argnames=["site"])
+
+
+def _require_finite(new: ModelDensity, result: Array) -> None:
+    """Say why, where the result is not finite and that can be seen."""
+    if isinstance(result, jax.core.Tracer) or jnp.all(jnp.isfinite(result)):
+        return
+    raise NonFinite(
+        "There is no prediction for these new arguments.",
+        causes=new.not_finite_arguments()
+        or [
+            "the outcome's distribution has no mean, as the Cauchy distribution has none",
+            "the outcome depends on others that are not known (an autoregressive model)",
+            "the mean, or a square of its gradient, overflows",
+        ],
+        remedy="leave out the rows concerned, or average over approx.sample(key, (1000,)).",
+    )
+
+
+def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:
+    """The predictor; NaN where it is not linear and nothing can be raised."""
+    if isinstance(linear, jax.core.Tracer):
+        return jnp.where(linear, mean, jnp.nan)
+    if not jnp.all(linear):
+        raise UnsupportedModel(
+            f'method="{method}" needs a predictor that is linear in the parameters u, and that of '
+            "this model is not.",
+            causes=[
+                "the scale of a coefficient is itself a parameter (a hierarchical model)",
+                "the predictor is a network, or a product of parameters",
+                "squares of the predictor overflow",
+            ],
+            remedy='use method="monte_carlo", which needs no linearity; or fit with '
+            'curvature="gauss_newton", which is the curvature of the linearised predictor; or use '
+            "smaller units.",
+        )
+    return mean

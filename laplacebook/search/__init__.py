@@ -1,0 +1,1 @@
+"""Find the mode, certify it, or say why there is none."""

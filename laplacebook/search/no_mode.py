@@ -1,0 +1,333 @@
+"""Why is there no mode? A failed search, turned into the error that says so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.errors import (
+    LaplaceError,
+    NotConverged,
+    NotPositiveDefinite,
+    UnsupportedModel,
+)
+from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.model.not_finite import not_finite, print_point
+from laplacebook.model.trace import Terms
+from laplacebook.search.metric import COARSEST, rounding_floor
+from laplacebook.search.mode import Certificate
+from laplacebook.search.newton_step import MAX_ITERATIONS
+
+FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
+_NO_DERIVATIVE = ("custom_vjp", "Reverse-mode differentiation", "callbacks do not support JVP")
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """JAX's own errors about what it cannot differentiate twice, as ours."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
+            raise
+        raise UnsupportedModel(
+            f"JAX cannot differentiate the log joint twice. {error}",
+            causes=[
+                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
+                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
+                "a function that JAX cannot see into (jax.pure_callback)",
+            ],
+            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
+        ) from error
+
+
+def explain(
+    density: ModelDensity, u: Float[Array, " D"], certificate: Certificate, stationary: bool
+) -> LaplaceError:
+    """The error for a search that ended at u without a certificate.
+
+    Args:
+        density: the log joint that was searched.
+        u: where the search stood, shape (D,).
+        certificate: what is known of that point.
+        stationary: whether it is a mode by its derivatives, and fails in another way.
+
+    Returns:
+        The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
+    """
+    value, terms, hessian, finite, wrong = _look_at_all(density, u)
+    first = certificate.iterations <= 1
+    edge = [] if first else _sites_at_edge(density, u, terms, hessian)
+    if edge:
+        return _boundary(density, edge)
+    if not (finite or first) and np.isfinite(value):
+        return _unbounded(density, u, value)
+    if wrong is not None:
+        return not_finite(wrong, u)
+    if not np.isfinite(certificate.condition_number):
+        return _not_positive_definite(density, hessian)
+    kinks = _kinks(density, u, hessian)
+    if kinks:
+        return _kink(density, u, kinks)
+    if stationary:
+        return jumps_about(density, u)
+    level = certificate.newton_decrement <= COARSEST
+    return _level(density, u) if level else _not_converged(density, u, certificate)
+
+
+def _look_at_all(
+    density: ModelDensity, u: Array
+) -> tuple[Array, Terms, Array, bool, ModelDensity | None]:
+    """f, the terms of its last part, the Hessian, whether all is finite, and which part is wrong."""
+    finite, wrong, value, hessian = True, None, jnp.zeros(()), jnp.zeros((u.size, u.size))
+    for part in density.parts():
+        of_part, terms, bend, is_finite, is_valid = _look(part, u)
+        value, hessian, finite = value + of_part, hessian + bend, finite and bool(is_finite)
+        if wrong is None and not (is_finite and is_valid):
+            wrong = part
+    return value, terms, hessian, finite, wrong
+
+
+@jax.jit
+def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, Array]:
+    """f, its terms, the Hessian, whether all derivatives are finite, and whether u is valid."""
+    value, terms, gradient, hessian = value_gradient_hessian(density.loss, u)
+    finite = [jnp.all(jnp.isfinite(x)) for x in (value, gradient, hessian)]
+    return value, terms, hessian, jnp.array(finite).all(), density.valid(u)
+
+
+def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array) -> list[str]:
+    """The sites with an element at the end of its interval, as far as rounding can tell.
+
+    In the constrained space: within a thousandth of its curvature's width. In the unconstrained
+    space the end is infinitely far, and FAR is as good.
+    """
+    diagonal = np.abs(np.diagonal(hessian))
+    width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
+    near = np.asarray(terms.room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    if density.space == "unconstrained":
+        coordinates = density.unravel(u)
+        free = [
+            np.array_equal(coordinates[site.name], terms.values[site.name])
+            for site in density.sites
+            for _ in range(site.size)
+        ]
+        near = (np.abs(u) > FAR) & ~np.array(free)
+    owners = [site.name for site in density.sites for _ in range(site.size)]
+    return list(dict.fromkeys(name for name, at_edge in zip(owners, near, strict=True) if at_edge))
+
+
+def _boundary(density: ModelDensity, sites: list[str]) -> NotConverged:
+    names, why = ", ".join(f"'{name}'" for name in sites), reasons(density)
+    return NotConverged(
+        f"The {density.function} still rises at the edge of the support of {names}: there is no interior mode.",
+        causes=why.edge,
+        remedy=why.inside,
+    )
+
+
+def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositiveDefinite:
+    diagonal = np.abs(np.diagonal(hessian))
+    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 1)
+    values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
+    direction = scale * vectors[:, 0]
+    direction = direction / np.max(np.abs(direction))
+    names = density.coordinate_names()
+    parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
+    upward = values[0] < -rounding_floor(len(names), values.dtype)
+    bend = "curves upwards" if upward else "is flat"
+    why = reasons(density)
+    return NotPositiveDefinite(
+        f"The {density.function} {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}"
+        f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
+        "mode with a Gaussian around it.",
+        causes=why.unbounded if upward else why.flat,
+        remedy=f"{why.remedy} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
+    )
+
+
+def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
+    why = reasons(density)
+    return NotConverged(
+        f"The search ran away: the {density.function} was {-float(value):.4g} and rising at {print_point(density, u)}, "
+        "where numbers overflow.",
+        causes=why.unbounded,
+        remedy=why.remedy,
+    )
+
+
+def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, float]]:
+    """The coordinates across which the slope jumps by as much however near one looks."""
+    diagonal = jnp.abs(jnp.diagonal(hessian))
+    scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
+    far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
+    kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
+    names = density.coordinate_names()
+    return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
+
+
+@jax.jit
+def _jumps(density: ModelDensity, u: Array, scale: Array) -> Array:
+    """The change of the slope across each coordinate, over a short distance and a hundredth of it."""
+    width = jnp.finfo(u.dtype).eps ** 0.25 * jnp.minimum(scale, jnp.maximum(jnp.abs(u), 1))
+
+    def jumps(i: Array) -> Array:
+        side = jnp.zeros_like(u).at[i].set(width[i])
+        slope = jax.grad(lambda v: density.loss(v)[0])
+        return jnp.array([slope(u + s)[i] - slope(u - s)[i] for s in (side, side / 100)])
+
+    return jax.lax.map(jumps, jnp.arange(u.size)).T
+
+
+def _kink(density: ModelDensity, u: Array, kinks: list[tuple[str, float]]) -> NotConverged:
+    listed = ", ".join(f"{name} (by {jump:.3g})" for name, jump in kinks[:4])
+    return NotConverged(
+        f"The slope of the {density.function} jumps at {print_point(density, u)}, across {listed}: a kink has no "
+        "curvature, so there is no Gaussian around it.",
+        causes=[
+            "a Laplace prior (dist.Laplace) whose mode is at its centre",
+            "abs, max, clip, where or relu within the model",
+        ],
+        remedy="use a smooth prior (Normal, StudentT) or a smooth function, or draw samples with NUTS.",
+    )
+
+
+def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
+    """The error for a log joint that does not follow its own gradient about u of shape (D,)."""
+    return NotConverged(
+        f"The {density.function} does not follow its own gradient: within one posterior standard deviation of "
+        f"{print_point(density, u)} it changes by more than its slope explains.",
+        causes=[
+            "a jump: a change point (where(t < tau, ...)), round, floor, an index made of a latent site",
+            "jax.lax.stop_gradient, or a derivative of the model's own that is wrong",
+        ],
+        remedy="write the likelihood as a smooth function of the latent sites (a sigmoid for a step), or "
+        "sum the discrete choice out.",
+    )
+
+
+def _level(density: ModelDensity, u: Array) -> NotConverged:
+    return NotConverged(
+        f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
+        "changes within a small fraction of the width that it tells.",
+        causes=[
+            "a mode at infinity, or one that only a very wide prior keeps from there: separable classes, "
+            "or a parameter that the data push without end",
+            "a maximum that is flatter than any parabola (a fourth power)",
+            f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
+        ],
+        remedy=f"{reasons(density).remedy}{_in_single_precision(u)}",
+    )
+
+
+def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) -> NotConverged:
+    why = reasons(density)
+    return NotConverged(
+        f"No mode after {int(certificate.iterations)} of at most {MAX_ITERATIONS} iterations: the search stood at "
+        f"{print_point(density, u)}, {float(certificate.newton_decrement):.2g} posterior standard deviations "
+        f"from the nearest stationary point by its curvature ({u.dtype}).",
+        causes=[
+            f"the {density.function} has no maximum: {why.no_maximum}",
+            f"the {density.function} is noisy at the scale of the machine precision, or not smooth",
+            "the start is too far away",
+        ],
+        remedy=f"{why.check}, or pass start= with values of the latent sites."
+        f"{_in_single_precision(u)}",
+    )
+
+
+def _in_single_precision(x: Array) -> str:
+    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
+
+
+class Reasons(NamedTuple):
+    """Likely causes and remedies, in words.
+
+    Attributes:
+        flat: why it may be flat.
+        unbounded: why it may grow without bound.
+        edge: why it may rise at the edge of the support.
+        no_maximum: what it means that there is no maximum.
+        remedy: what helps where it is flat or unbounded.
+        inside: what helps at the edge.
+        check: what to look at first.
+    """
+
+    flat: tuple[str, ...]
+    unbounded: tuple[str, ...]
+    edge: tuple[str, ...]
+    no_maximum: str
+    remedy: str
+    inside: str
+    check: str
+
+
+_MASKED = "elements of a latent site that a mask hides (obs_mask=, handlers.mask)"
+_UNBOUNDED = (
+    "a scale that can shrink to zero around equal values: a centred hierarchical model, a repeated or "
+    "single observation",
+    "an improper prior where the data do not bound the parameter",
+)
+_PROPER = (
+    "give those sites a proper prior (one that keeps a scale from zero), write a hierarchical model "
+    "in its non-centred form (numpyro.infer.reparam.LocScaleReparam), or remove what is redundant."
+)
+_ONE_KIND = "the data are all of one kind (all heads) and the prior is flat"
+_JOINT = Reasons(
+    flat=(
+        "parameters of which the data and the prior fix only a combination (collinear, redundant)",
+        "a flat prior where the data say nothing",
+        "a mode at infinity (separable data without a prior)",
+        _MASKED,
+    ),
+    unbounded=_UNBOUNDED,
+    edge=(_ONE_KIND, *_UNBOUNDED),
+    no_maximum="an improper posterior, or a mode at infinity",
+    remedy=_PROPER,
+    inside=_PROPER,
+    check="check the priors",
+)
+_CONSTRAINED = _JOINT._replace(
+    edge=(_ONE_KIND, "a scale or variance whose posterior piles up at zero"),
+    inside='use space="unconstrained", where the log Jacobian moves the mode inside, or a prior that '
+    "vanishes at the edge.",
+)
+_WITH_PRIOR = (
+    "the likelihood alone does not determine those sites: use laplace, where the priors help to, or "
+    "remove what is redundant."
+)
+_LIKELIHOOD = Reasons(
+    flat=(
+        "parameters of which the data fix only a combination (collinear, redundant)",
+        "a parameter that enters only the prior of another one (a hierarchical model): maximum "
+        "likelihood leaves priors out",
+        "a maximum at infinity (separable data)",
+        _MASKED,
+    ),
+    unbounded=(
+        "a scale that can shrink to zero around equal values: a repeated or single observation, a "
+        "mixture component on one point",
+        "data that do not bound the parameter",
+    ),
+    edge=(
+        "the data are all of one kind (all heads), or separable",
+        "a support that ends before the maximum",
+        "a scale that fits best at zero",
+    ),
+    no_maximum="it rises towards infinity (separable data), or is flat",
+    remedy=_WITH_PRIOR,
+    inside=_WITH_PRIOR,
+    check="check that the data determine all latent sites",
+)
+
+
+def reasons(density: ModelDensity) -> Reasons:
+    """The words for a density that was searched without finding its maximum."""
+    if isinstance(density, LikelihoodDensity):
+        return _LIKELIHOOD
+    return _CONSTRAINED if density.space == "constrained" else _JOINT

@@ -1,0 +1,114 @@
+"""Why is there no mode by a curvature other than the Hessian? The error that says so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.errors import (
+    LaplaceError,
+    NotConverged,
+    NotPositiveDefinite,
+    UnsupportedModel,
+)
+from laplacebook.curvature.hessian import prior_curvature
+from laplacebook.curvature.precision_at import coupled, precision_at
+from laplacebook.curvature.settings import Settings
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import not_finite, print_point
+from laplacebook.model.rows import require_sum
+from laplacebook.search.lbfgs import enough
+from laplacebook.search.mode import Certificate
+from laplacebook.search.no_mode import jumps_about
+
+
+def explain_shortfall(
+    density: ModelDensity,
+    u: Float[Array, " D"],
+    certificate: Certificate,
+    stationary: bool,
+    settings: Settings,
+) -> LaplaceError:
+    """The error for a search by Gauss-Newton or Fisher curvature that ended at u.
+
+    Args:
+        density: the log joint that was searched.
+        u: where the search stood, shape (D,).
+        certificate: what is known of that point.
+        stationary: whether it is a mode by its derivatives, and fails in another way.
+        settings: of the fit.
+
+    Returns:
+        The error to raise; one about rows that do not add up is raised here.
+    """
+    value, gradient = jax.value_and_grad(lambda u: density.loss(u)[0])(u)
+    if not (jnp.all(jnp.isfinite(gradient)) and jnp.isfinite(value) and density.valid(u)):
+        return not_finite(density, u)
+    if stationary:
+        return jumps_about(density, u)
+    if np.isfinite(certificate.newton_decrement):
+        return _not_there(density, u, certificate, settings)
+    require_sum(density, u)
+    prior, separate = prior_curvature(density, u)
+    if settings.structure != "dense" and not separate:
+        return coupled(settings.structure)
+    return _not_positive(density, u, prior, settings)
+
+
+def _not_there(
+    density: ModelDensity, u: Array, certificate: Certificate, settings: Settings
+) -> LaplaceError:
+    distance, at = float(certificate.newton_decrement), print_point(density, u)
+    if distance <= enough(settings.tolerance, u.dtype):
+        return NotPositiveDefinite(
+            f"The {density.function} curves upwards at the stationary point that was found, {at}: it "
+            "is a saddle, and Gauss-Newton curvature does not see that.",
+            causes=["a start at a symmetric point of a network, such as all weights zero"],
+            remedy="pass start=laplacebook.train(model, ..., key=key), or other values of the latent sites.",
+        )
+    return NotConverged(
+        f"No mode after {int(certificate.iterations)} iterations: the search stood at {at}, "
+        f"{distance:.2g} posterior standard deviations from the nearest stationary point by its "
+        f"curvature ({u.dtype}).",
+        causes=[
+            "the start is far away: networks need training before",
+            "the curvature of the likelihood is far from the Hessian, so that steps are poor",
+            f"in {u.dtype} the sum over the data is too noisy for a smaller distance",
+        ],
+        remedy="pass start=laplacebook.train(model, ..., key=key), or use numpyro.enable_x64()"
+        + (
+            f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."
+            if distance < 0.4
+            else "."
+        ),
+    )
+
+
+def _not_positive(
+    density: ModelDensity, u: Array, prior: Array, settings: Settings
+) -> LaplaceError:
+    at = print_point(density, u)
+    if settings.structure == "kronecker":
+        log_determinant = precision_at(
+            density, u, Settings(settings.curvature, "block", batch_size=settings.batch_size)
+        ).log_determinant()
+        if jnp.isfinite(log_determinant):
+            return UnsupportedModel(
+                "A Kronecker block needs one prior precision for all weights of a site, and this "
+                "prior has several.",
+                remedy='use one prior scale a site, or structure="block".',
+            )
+    lowest = int(jnp.argmin(prior))
+    single = u.dtype == jnp.float32
+    rounding = "rounding: in float32 the largest and the smallest precision are too far apart"
+    return NotPositiveDefinite(
+        f"The {settings.curvature} precision is not positive definite at {at}: the smallest prior "
+        f"precision is {float(prior[lowest]):.2g}, of {density.coordinate_names()[lowest]}.",
+        causes=[
+            "a flat prior on a parameter that the data do not tell apart from others",
+            "an outcome whose loss is not convex in its parameters (a Student-t beside outliers)",
+            *([rounding] if single else []),
+        ],
+        remedy=f"{'call numpyro.enable_x64(); ' if single else ''}give every parameter a proper prior. "
+        "Nothing was added to the diagonal.",
+    )

@@ -1,0 +1,70 @@
+"""One compiled search: the mode, the precision there, and whether that is to be believed."""
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.start import off_centre
+from laplacebook.search.follows_gradient import follows_gradient
+from laplacebook.search.mode import Certificate, locate
+from laplacebook.search.no_mode import twice_differentiable
+
+EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
+
+
+class Fit(NamedTuple):
+    """What one compiled call computes.
+
+    For an error to explain: ``last`` is where the search stood, and ``stationary`` whether that is
+    a mode by its derivatives.
+    """
+
+    mode: dict[str, Array]
+    mode_vector: Array
+    precision: Precision
+    log_likelihood: Array
+    log_prior: Array
+    certificate: Certificate
+    last: Array
+    stationary: Array
+
+
+@partial(jax.jit, static_argnames="settings")
+def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
+    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
+    require_memory(density.sites, settings, float)  # here, since it runs the model
+    given = jnp.zeros(()) if start is None else start
+    start = density.start() if start is None else start
+    # Many coordinates in single precision: a nudge of all would take a start away from its mode.
+    nudged = (given == 0) | (settings.curvature == "hessian")
+    start = jnp.where(nudged, off_centre(start, density.room(start)), start)
+    with twice_differentiable():
+        found = locate(density, start, settings)
+    precision = found.precision
+    sound = found.certificate.converged & density.valid(found.point)
+    room = found.terms.room
+    sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
+    if density.space == "constrained":
+        deviations = jnp.sqrt(precision.diagonal_of_inverse())
+        sound &= jnp.all(room > EDGE * deviations)
+    certificate = replace(found.certificate, converged=sound)
+    # A factor, not a selection, so that derivatives of a failed fit are NaN too.
+    loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
+    terms = jax.tree.map(lambda x: x * loud, found.terms)
+    return Fit(
+        mode=terms.values,
+        mode_vector=found.point * loud,
+        precision=jax.tree.map(lambda x: x * loud, precision),
+        log_likelihood=terms.log_likelihood,
+        log_prior=terms.log_prior,
+        certificate=certificate,
+        last=found.point,
+        stationary=found.certificate.converged,
+    )

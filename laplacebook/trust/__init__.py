@@ -1,0 +1,1 @@
+"""Can a fit be trusted? Facts, a verdict and a picture."""

@@ -1,0 +1,184 @@
+"""What ``diagnose`` returns: facts about an approximation, and a verdict."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from laplacebook.base.estimate import Estimate
+from laplacebook.base.table import Table
+from laplacebook.fit.laplace import log_joint
+from laplacebook.fit.maximum_likelihood import Highest
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import improper_evidence, modes_found
+from laplacebook.trust.slices import Slice
+from laplacebook.trust.verdict import (
+    Finding,
+    of_bound,
+    of_evidence,
+    of_modes,
+    of_sample_size,
+    of_skewness,
+    of_tail,
+    sentence,
+    worst,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_ROWS = 6  # of a printed diagnosis, the most skewed axes
+_WIDTH = 96  # characters of a printed line
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What :func:`diagnose` found about an approximation q, and what to make of it.
+
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+
+    Attributes:
+        approx: the approximation.
+        num_samples: S, the draws from q.
+        pareto_k: Pareto k-hat of their importance weights p(D, u) / q(u); minus infinity where the
+            largest are equal.
+        effective_sample_size: how many draws from the posterior the weighted draws are worth.
+        importance_log_evidence: the log evidence by importance sampling with the same weights.
+        slices: the exact density along the principal axes of q, the longest first, 20 at most.
+        other_modes: all modes that differ from that of q, by falling log joint.
+        starts: how many searches for modes there were, that of q included.
+        maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
+            where the log evidence is below that at the mode anyway, or a prior is improper.
+    """
+
+    approx: LaplaceApproximation
+    num_samples: int
+    pareto_k: float
+    effective_sample_size: float
+    importance_log_evidence: Estimate
+    slices: tuple[Slice, ...]
+    other_modes: tuple[LaplaceApproximation, ...]
+    starts: int
+    maximum_log_likelihood: Highest | None
+
+    @property
+    def effective_fraction(self) -> float:
+        """The effective sample size as a fraction of the draws; 1 where q is the posterior."""
+        return self.effective_sample_size / self.num_samples
+
+    @property
+    def evidence_difference(self) -> Estimate:
+        """The Laplace approximation of the log evidence less that by importance sampling."""
+        return self.approx.log_evidence - self.importance_log_evidence
+
+    @property
+    def share_elsewhere(self) -> float:
+        """The share of the other modes in the evidence, by the Laplace approximation of each."""
+        evidence = [mode.log_evidence for mode in (self.approx, *self.other_modes)]
+        return float(-jnp.expm1(evidence[0] - logsumexp(jnp.stack(evidence))))
+
+    @property
+    def rise(self) -> float:
+        """How much higher than at the mode of q the log joint is at the highest other mode.
+
+        Zero where they differ by rounding; minus infinity if there is no other.
+        """
+        if not self.other_modes:
+            return -inf
+        own = log_joint(self.approx)
+        rise = log_joint(self.other_modes[0]) - own
+        return rise if abs(rise) > _rounding(own) else 0.0
+
+    @property
+    def excess(self) -> float:
+        """The log evidence less the maximum log likelihood; minus infinity where there is no bound.
+
+        Above zero it is impossible, since under a proper prior the evidence is a mean of the
+        likelihood: the log evidence is wrong by as much, or more. Zero where they differ by rounding.
+        """
+        if self.maximum_log_likelihood is None:
+            return -inf
+        bound = float(self.maximum_log_likelihood.log_likelihood)
+        excess = float(self.approx.log_evidence) - bound
+        return excess if abs(excess) > _rounding(bound) else 0.0
+
+    @property
+    def level(self) -> str:
+        """``"good"``, ``"usable"`` or ``"bad"``, by the thresholds of :func:`diagnose`."""
+        return worst(self._findings)
+
+    @property
+    def verdict(self) -> str:
+        """The level, and the reasons for it, in one sentence."""
+        return sentence(self._findings)
+
+    @cached_property
+    def _findings(self) -> list[Finding]:
+        dimension = self.approx.mode_vector.size
+        findings = [
+            of_tail(self.pareto_k, self.num_samples, dimension),
+            of_sample_size(self.effective_fraction),
+            of_evidence(self.evidence_difference),
+            of_skewness(self.slices),
+            of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts),
+        ]
+        bound = self.maximum_log_likelihood
+        return findings + of_bound(
+            self.excess, bound is not None and bool(bound.certificate.converged)
+        )
+
+    def plot(self) -> "Figure":
+        """The density along the longest principal axes, six at most, and the approximation to it.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+        """
+        from laplacebook.trust.picture import plot_slices
+
+        return plot_slices(self.slices)
+
+    def __repr__(self) -> str:
+        report = self._report()
+        return repr(replace(report, title=fill(report.title, _WIDTH, subsequent_indent="  ")))
+
+    def _repr_html_(self) -> str:
+        return self._report()._repr_html_()
+
+    def _report(self) -> Table:
+        rows = sorted(self.slices, key=lambda one: -abs(one.skewness))
+        columns: dict[str, list] = {
+            "axis": [one.axis for one in rows],
+            "skewness": [one.skewness for one in rows],
+            "sd": [one.standard_deviation for one in rows],
+        }
+        decimals = {"skewness": 3, "sd": 3}
+        return Table(self.verdict, columns, tuple(self._lines()), decimals).head(_ROWS)
+
+    def _lines(self) -> list[str]:
+        approx, evidence = self.approx, self.importance_log_evidence
+        size = approx.mode_vector.size
+        more = f", the {len(self.slices)} longest of {size} axes" if len(self.slices) < size else ""
+        others = [mode.log_evidence for mode in self.other_modes]
+        bound = self.maximum_log_likelihood
+        return [
+            f"density on the principal axes, sd in those of q (a Gaussian: skewness 0, sd 1){more}",
+            f"Pareto k-hat {self.pareto_k:.2f}, effective sample size "
+            f"{self.effective_sample_size:,.0f} of {self.num_samples:,} draws",
+            f"log evidence {approx.log_evidence:.4f} (Laplace), {evidence} (importance sampling)",
+            *([] if bound is None else [f"maximum log likelihood {bound.log_likelihood:.4f}"]),
+            *improper_evidence(approx.density),
+            *modes_found(approx.log_evidence, others),
+            f"{approx.density.method} of {approx.density.name}, {approx.space} space, "
+            f"D = {size}, {self.starts} start{'s' if self.starts > 1 else ''}",
+        ]
+
+
+def _rounding(value: Any) -> float:
+    """What two computations of a log density may differ by."""
+    return float(jnp.sqrt(jnp.finfo(jnp.result_type(float)).eps) * jnp.maximum(1, jnp.abs(value)))

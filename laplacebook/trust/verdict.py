@@ -1,0 +1,120 @@
+"""From the facts about an approximation to a word of trust, and the reason for it."""
+
+from collections.abc import Sequence
+from math import isfinite, log
+from typing import NamedTuple
+
+from laplacebook.base.estimate import Estimate
+from laplacebook.base.weights import GOOD, usable_below
+from laplacebook.trust.slices import Slice
+
+LEVELS = ("good", "usable", "bad")
+
+EVIDENCE = (0.1, log(2))  # off by a factor of 1.1; of 2, which moves a Bayes factor by a class
+SKEWNESS = (0.5, 1.0)  # Bulmer 1979: fairly symmetrical below, highly skewed above
+SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standard deviation
+ELSEWHERE = 0.01  # of the evidence, held by other modes
+
+
+class Finding(NamedTuple):
+    """One fact, judged.
+
+    Attributes:
+        level: one of :data:`LEVELS`.
+        words: the fact and its threshold.
+    """
+
+    level: str
+    words: str
+
+
+def worst(findings: Sequence[Finding]) -> str:
+    """The level of the worst of them."""
+    return max((finding.level for finding in findings), key=LEVELS.index)
+
+
+def sentence(findings: Sequence[Finding]) -> str:
+    """The level of the worst of them, and the words of all that are of that level."""
+    level = worst(findings)
+    return f"{level}: {'; '.join(words for grade, words in findings if grade == level)}."
+
+
+def of_tail(k: float, num_samples: int, dimension: int) -> Finding:
+    """Pareto k-hat: whether the posterior has heavier tails than q."""
+    usable = usable_below(num_samples)
+    good = min(GOOD, usable)
+    level = _graded(k, good, usable)
+    joint = f", of all {dimension} coordinates together" if dimension > 1 else ""
+    bounds = {"good": f"below {good:.2g}", "usable": f"{good:.2g} to {usable:.2g}"}
+    return Finding(
+        level, f"Pareto k-hat {k:.2f} ({bounds.get(level, f'above {usable:.2g}')}{joint})"
+    )
+
+
+def of_sample_size(fraction: float) -> Finding:
+    """The effective sample size as a fraction: it falls where q is wider than the posterior, too."""
+    level = "good" if fraction >= SAMPLE_SIZE else "usable"
+    bound = "80% or more" if level == "good" else "below 80%"
+    return Finding(level, f"effective sample size {fraction:.0%} of the draws ({bound})")
+
+
+def of_evidence(difference: Estimate) -> Finding:
+    """The log evidence of q less that of importance sampling."""
+    value, error = float(difference.value), float(difference.standard_error)
+    if not isfinite(error):
+        return Finding("bad", "importance sampling cannot check the log evidence")
+    level = _graded(abs(value) - 2 * error, *EVIDENCE)
+    bounds = {"good": "within 0.1", "usable": "beyond 0.1", "bad": "beyond log 2"}
+    return Finding(level, f"Laplace's log evidence is off by {difference} ({bounds[level]})")
+
+
+def of_skewness(slices: Sequence[Slice]) -> Finding:
+    """The largest skewness along a principal axis."""
+    one = max(slices, key=lambda one: abs(one.skewness))
+    level = _graded(abs(one.skewness), *SKEWNESS)
+    bounds = {"good": "within 0.5", "usable": "beyond 0.5", "bad": "beyond 1"}
+    return Finding(level, f"skewness {one.skewness:z.2f} along {one.axis} ({bounds[level]})")
+
+
+def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:
+    """What other modes there are.
+
+    Args:
+        number: how many.
+        share: of the evidence summed over all modes, that of the others.
+        rise: how much higher the log joint is at the highest of them; minus infinity if none is.
+        starts: how many searches there were.
+    """
+    if not number:
+        searched = f"no other mode from {starts} starts"
+        return Finding("good", searched if starts > 1 else "other modes not searched for")
+    modes = "1 other mode holds" if number == 1 else f"{number} other modes hold"
+    higher = f"; this is not the highest mode: the log joint rises by {rise:.2g}"
+    equal = ", at the same height, as exchangeable labels or signs put them"
+    words = f"{modes} {_percent(share)} of the evidence ({{}} 1%)"
+    words += higher if rise > 0 else equal if rise == 0 else ""
+    if share > ELSEWHERE:
+        return Finding("bad", words.format("above"))
+    return Finding("usable" if rise > 0 else "good", words.format("up to"))
+
+
+def of_bound(excess: float, certified: bool) -> list[Finding]:
+    """By how much the log evidence exceeds the maximum log likelihood, which is impossible.
+
+    Args:
+        excess: the excess; at most 0 where there is none.
+        certified: whether the maximum is one; else there may be a higher likelihood.
+    """
+    if excess <= 0:
+        return []
+    level = "bad" if certified and excess > EVIDENCE[0] else "usable"
+    bound = "the maximum log likelihood" if certified else "all log likelihoods found"
+    return [Finding(level, f"the log evidence exceeds {bound} by {excess:.2g}: impossible")]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= ELSEWHERE else f"{100 * share:.1g}%"
+
+
+def _graded(value: float, good: float, usable: float) -> str:
+    return "good" if value <= good else "usable" if value <= usable else "bad"

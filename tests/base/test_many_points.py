@@ -1,0 +1,77 @@
+"""Very many evaluations in bounded memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from laplacebook.base import many_points as batches
+from laplacebook.base import progress
+from laplacebook.base.many_points import at_many
+
+
+def square(offset, point):
+    return (point + offset) ** 2
+
+
+def pair(offset, point):
+    return jnp.stack([point, offset])
+
+
+def wide(row, point):
+    return jnp.sum(jnp.sin(row * point))
+
+
+def kernel(row, point):
+    """An intermediate far larger than the data."""
+
+    def program(x):
+        return jnp.linalg.cholesky(jnp.exp(-((x[:, None] - x) ** 2)) * point + jnp.eye(x.size))
+
+    return jnp.sum(jax.jit(program)(row))
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 1000, 2**17 + 3, 10**6])
+def test_every_point_once_and_in_order(number):
+    points = jnp.arange(number, dtype=float)
+    np.testing.assert_array_equal(
+        at_many(square, (jnp.array(2.0),), points), (np.arange(number) + 2.0) ** 2
+    )
+
+
+def test_values_may_be_arrays():
+    values = at_many(pair, (jnp.array(5.0),), jnp.arange(3.0))
+    np.testing.assert_array_equal(values, [[0, 5], [1, 5], [2, 5]])
+
+
+def test_it_goes_through_jit_and_vmap():
+    points = jnp.arange(2000.0)
+    compiled = jax.jit(lambda offset: at_many(square, (offset,), points))
+    np.testing.assert_allclose(compiled(jnp.array(1.0)), (points + 1) ** 2, rtol=1e-6)
+    many = jax.vmap(lambda offset: at_many(square, (offset,), points).sum())(jnp.arange(2.0))
+    np.testing.assert_allclose(many, [(points**2).sum(), ((points + 1) ** 2).sum()], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("function", "rows"), [(wide, 100_000), (kernel, 300)])
+def test_memory_does_not_grow_with_the_number_of_points(function, rows):
+    row = jnp.linspace(0, 1, rows)
+    size = batches._batch_size(function, (row,), jnp.zeros(10**6))
+    largest = rows if function is wide else rows**2
+    assert size * largest <= 2 * batches.NUMBERS
+    points = jnp.zeros((4, size))
+    program = batches._evaluate.lower(function, (row,), points).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 40 * batches.NUMBERS * row.dtype.itemsize
+
+
+def test_one_program_serves_numbers_of_points_of_a_size():
+    before = batches._evaluate._cache_size()
+    for number in [900, 1000, 1024]:
+        at_many(square, (jnp.array(3.0),), jnp.zeros(number))
+    assert batches._evaluate._cache_size() <= before + 1
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(True, True), (None, False), (False, False)])
+def test_a_progress_bar_shows_on_request_and_never_in_a_file(monkeypatch, capsys, asked, shown):
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    at_many(square, (jnp.array(2.0),), jnp.zeros(2**20), asked)
+    assert ("%" in capsys.readouterr().err) == shown

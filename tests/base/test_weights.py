@@ -1,0 +1,47 @@
+"""Pareto k-hat is ArviZ's."""
+
+import arviz
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arviz_stats.base.array import array_stats
+
+from laplacebook.base.weights import pareto_k, usable_below
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("number", [25, 200, 4000])
+def test_it_is_that_of_arviz_old_and_new(number, spread):
+    weights = spread * np.random.default_rng(number).normal(size=number) - 1000
+    assert pareto_k(jnp.asarray(weights)) == array_stats.psislw(-weights)[1]
+    np.testing.assert_allclose(pareto_k(jnp.asarray(weights)), arviz.psislw(weights)[1], atol=0.02)
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.6, 1.2])
+def test_it_finds_the_shape_of_a_pareto_tail(shape):
+    draws = np.random.default_rng(1).pareto(1 / shape, size=100_000) + 1
+    np.testing.assert_allclose(pareto_k(jnp.log(draws)), shape, atol=0.1)
+
+
+def test_equal_weights_have_no_tail():
+    assert pareto_k(jnp.full(1000, -4000.5)) == -np.inf
+    assert pareto_k(jnp.where(jnp.arange(1000) < 900, 1.0, 0.0)) == -np.inf
+
+
+def test_weights_of_zero_are_counted():
+    weights = np.random.default_rng(2).normal(size=2000)
+    half = np.where(np.arange(2000) < 1000, -np.inf, weights)
+    low = np.where(np.isinf(half), -500.0, half)
+    np.testing.assert_allclose(pareto_k(jnp.asarray(half)), pareto_k(jnp.asarray(low)), rtol=1e-6)
+    assert pareto_k(jnp.full(100, -jnp.inf)) == -np.inf
+
+
+def test_it_is_nan_where_it_cannot_be_told():
+    assert np.isnan(pareto_k(jnp.arange(24.0)))
+    assert np.isnan(pareto_k(jnp.arange(100.0).at[3].set(jnp.nan)))
+
+
+def test_few_draws_are_trusted_less():
+    assert usable_below(10**6) == 0.7
+    np.testing.assert_allclose(usable_below(100), 0.5)
+    assert usable_below(1) < 0

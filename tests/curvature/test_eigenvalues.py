@@ -1,0 +1,64 @@
+"""The largest eigenpairs of a whitened matrix, and when they are refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import laplacebook as lb
+from laplacebook.curvature.eigenvalues import top_eigenpairs
+
+D, KEY = 24, jax.random.key(0)
+rng = np.random.default_rng(0)
+BASIS = np.linalg.qr(rng.normal(size=(D, D)))[0]
+P = rng.uniform(0.5, 2, size=D)
+SPECTRUM = np.array([50.0, 9.0, 9.0, 4.0, 1.0, -2.0] + [0.0] * (D - 6))
+
+
+def curvature(spectrum):
+    root = np.sqrt(P)[:, None] * BASIS
+    return root @ np.diag(spectrum) @ root.T
+
+
+def times(matrix, v):
+    return matrix @ v
+
+
+G = jnp.asarray(curvature(SPECTRUM))
+
+
+def test_the_largest_eigenpairs_and_no_others():
+    """One of them twice, and a negative one that is not among the largest."""
+    vectors, values = top_eigenpairs(Partial(times, G), jnp.asarray(P), 5, KEY)
+    np.testing.assert_allclose(values, SPECTRUM[:5], rtol=1e-12)
+    kept = curvature(np.where(SPECTRUM > 0, SPECTRUM, 0))
+    np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, kept, atol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [D, D + 1])
+def test_all_of_them_are_the_matrix(rank):
+    vectors, values = top_eigenpairs(Partial(times, G), jnp.asarray(P), rank, KEY)
+    assert vectors.shape == (D, D)
+    np.testing.assert_allclose(values, np.sort(SPECTRUM)[::-1], atol=1e-12)
+    np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, G, atol=1e-12)
+
+
+def test_more_of_them_than_differ_from_zero():
+    vectors, values = top_eigenpairs(Partial(times, G), jnp.asarray(P), 7, KEY)
+    np.testing.assert_allclose(values, SPECTRUM[[0, 1, 2, 3, 4, 6, 7]], atol=1e-10)
+
+
+def test_what_is_no_eigenpair_is_refused():
+    skew = G + 30 * np.triu(np.ones((D, D)), 1)
+    with pytest.raises(lb.NotConverged, match="eigenpairs"):
+        top_eigenpairs(Partial(times, skew), jnp.asarray(P), 3, KEY)
+
+
+def test_what_has_no_eigenpairs_is_refused():
+    with pytest.raises(lb.NonFinite, match="curvature of the likelihood"):
+        top_eigenpairs(Partial(times, jnp.nan * G), jnp.asarray(P), 3, KEY)
+    with pytest.raises(lb.NotPositiveDefinite, match="2 of its 24"):
+        top_eigenpairs(Partial(times, G), jnp.asarray(P).at[:2].set(0.0), 3, KEY)
+    with pytest.raises(ValueError, match="1 or more"):
+        top_eigenpairs(Partial(times, G), jnp.asarray(P), 0, KEY)

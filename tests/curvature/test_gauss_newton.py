@@ -1,0 +1,252 @@
+"""The Gauss-Newton and the empirical Fisher matrix against their definitions, and the prior's Hessian."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.base.many_points import array_sizes
+from laplacebook.curvature import gauss_newton
+from laplacebook.curvature import symmetric_blocks as symmetric
+from laplacebook.curvature.hessian import matrix_of, prior_curvature, prior_hessian
+from laplacebook.curvature.outputs_and_loss import split_likelihood
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.rows import require_sum, row_log_likelihoods
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(7, 2))
+real, binary, classes = rng.normal(size=7), rng.integers(0, 2, 7), rng.integers(0, 3, 7)
+u = jnp.asarray(rng.normal(size=7))
+
+
+#: distribution of the outcome given a (B, 3) and a scale; data
+FAMILIES = {
+    "normal, scale too": (lambda a, s: dist.Normal(a[:, 0], s), real),
+    "bernoulli": (lambda a, s: dist.Bernoulli(logits=a[:, 0]), binary),
+    "categorical": (lambda a, s: dist.Categorical(logits=a), classes),
+    "poisson": (lambda a, s: dist.Poisson(jnp.exp(a[:, 0])), classes),
+    "student": (lambda a, s: dist.StudentT(4.0, a[:, 0], 0.1), real),
+    "vector": (lambda a, s: dist.Normal(a[:, :2], 0.3).to_event(1), rng.normal(size=(7, 2))),
+}
+
+
+def network(family, X, y, z=None):
+    """The rows count twice; with z there are two observed sites."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    a = jnp.tanh(X @ w)
+    with numpyro.plate("n", X.shape[0]), numpyro.handlers.scale(scale=2.0):
+        numpyro.sample("y", FAMILIES[family][0](a, s), obs=y)
+        if z is not None:
+            numpyro.sample("z", dist.Bernoulli(logits=a[:, 1]), obs=z)
+
+
+def density_of(family, *more):
+    return ModelDensity(partial(network, family), (X, FAMILIES[family][1], *more))
+
+
+@jax.jit
+def expected(density, u):
+    """J'HJ over all rows at once, and the sum of gg'."""
+    eta, loss = split_likelihood(density, u)
+    J, H = jax.jacobian(eta)(u), jax.hessian(loss)(eta(u))
+    g = jax.jacobian(lambda u: row_log_likelihoods(density, u, 7))(u)
+    return {"gauss_newton": J.T @ H @ J, "empirical_fisher": g.T @ g}
+
+
+@jax.jit
+def computed(density, u):
+    kinds = ("gauss_newton", "empirical_fisher")
+    return {kind: [f(density, u, kind) for f in PIECES] for kind in kinds}
+
+
+PIECES = (gauss_newton.dense, gauss_newton.diagonal, gauss_newton.blocks)
+MODELS = {family: (family,) for family in FAMILIES} | {"two sites": ("student", binary)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_matrices_are_what_they_are_defined_to_be(name):
+    density = density_of(*MODELS[name])
+    right = expected(density, u)
+    for kind, (dense, diagonal, blocks) in computed(density, u).items():
+        scale = np.abs(right[kind]).max()
+        np.testing.assert_allclose(dense, right[kind], rtol=1e-12, atol=1e-13 * scale)
+        np.testing.assert_allclose(diagonal, np.diagonal(dense), rtol=1e-12, atol=1e-13 * scale)
+        for block, at in zip(blocks, (slice(0, 6), slice(6, 7)), strict=True):
+            np.testing.assert_allclose(block, dense[at, at], rtol=1e-12, atol=1e-13 * scale)
+
+
+def test_the_batch_size_does_not_matter():
+    density = density_of("categorical")
+
+    @jax.jit
+    def diagonals(density, u):
+        return [gauss_newton.diagonal(density, u, batch_size=size) for size in (1, 3, 7, 100)]
+
+    for other in (found := diagonals(density, u))[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-12)
+
+
+def test_wide_matrices_are_symmetric_and_whole(monkeypatch):
+    monkeypatch.setattr(symmetric, "WIDE", 5)
+    density = density_of("categorical")
+    dense = jax.jit(gauss_newton.dense)(density, u)
+    np.testing.assert_array_equal(dense, dense.T)
+    np.testing.assert_allclose(dense, expected(density, u)["gauss_newton"], atol=1e-12)
+
+
+def around_layers(X, y):
+    """Two layers, one with its weight on the left, between sites that are none; each axis counts."""
+    table = numpyro.sample("table", dist.Normal(0, 1).expand([2, 2]).to_event(2))
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([3]).to_event(1))
+    v = numpyro.sample("v", dist.Normal(0, 1).expand([4, 3]).to_event(2))
+    c = numpyro.sample("c", dist.Normal(0, 1))
+    hidden = jnp.tanh((X + table[(X[:, 0] > 0).astype(int)]) @ w + b)
+    with numpyro.plate("n", X.shape[0]):
+        numpyro.sample("y", dist.Categorical(logits=(v @ hidden.T).T + c * X[:, :1]), obs=y)
+
+
+def _noting(found, function):
+    return lambda part, factors: (found.append(part), function(part, factors))[1]
+
+
+def test_layers_by_pairs_are_what_they_are_by_their_jacobians(monkeypatch):
+    monkeypatch.setattr(symmetric, "DEEP", 1)
+    density = ModelDensity(around_layers, (X, classes))
+    v = jnp.asarray(np.random.default_rng(1).normal(size=density.dimension))
+    of_layers = []
+    monkeypatch.setattr(symmetric, "_layer_block", _noting(of_layers, symmetric._layer_block))
+
+    @jax.jit
+    def pieces(density, v):
+        return {kind: [f(density, v, kind, 3) for f in PIECES] for kind in right}
+
+    right = expected(density, v)
+    found = pieces(density, v)
+    assert {part.layer.axis for part in of_layers} == {0, 1}
+    for kind, (dense, diagonal, blocks) in found.items():
+        np.testing.assert_allclose(dense, right[kind], rtol=1e-11, atol=1e-12)
+        np.testing.assert_array_equal(dense, dense.T)
+        np.testing.assert_allclose(diagonal, np.diagonal(right[kind]), rtol=1e-11, atol=1e-12)
+        ends = np.cumsum([site.size for site in density.sites])
+        for block, a, b in zip(blocks, [0, *ends], ends, strict=False):
+            np.testing.assert_allclose(block, right[kind][a:b, a:b], rtol=1e-11, atol=1e-12)
+
+
+def _applied(product, v):
+    return product(v)
+
+
+def test_products_and_all_rows_at_once():
+    density = density_of("normal, scale too")
+    right = expected(density, u)["gauss_newton"]
+    product = jax.jit(gauss_newton.gauss_newton_product)(density, u)
+    np.testing.assert_allclose(jax.jit(_applied)(product, u), right @ u, rtol=1e-12)
+    fixed = jax.jit(gauss_newton.dense)(ModelDensity(of_fixed_size, (X, real)), u[:2])
+    np.testing.assert_allclose(fixed, X.T @ X, rtol=1e-12)
+
+
+def logistic(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("n", X.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=X @ w), obs=y)
+
+
+def of_fixed_size(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 7):
+        numpyro.sample("y", dist.Normal(X @ w, 1), obs=y)
+
+
+def standardised(X, y):
+    logistic((X - X.mean(axis=0)) / 2, y)
+
+
+def of_one_another(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    before = jnp.concatenate([jnp.zeros(1), y[:-1]])
+    numpyro.sample("y", dist.Normal(X @ w + w[0] * before, 1), obs=y)
+
+
+def jointly(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    covariance = jnp.eye(len(y)) + X @ X.T
+    numpyro.sample("y", dist.MultivariateNormal(X @ w, covariance), obs=y)
+
+
+def test_with_a_canonical_link_gauss_newton_is_the_hessian():
+    density = ModelDensity(logistic, (X, binary))
+
+    @jax.jit
+    def both(w):
+        hessian = jax.hessian(lambda w: -density.terms(w).log_likelihood)(w)
+        return hessian, gauss_newton.dense(density, w)
+
+    at = jnp.stack([jnp.zeros(2), u[:2]])
+    np.testing.assert_allclose(*jax.vmap(both)(at), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", [standardised, of_one_another, jointly])
+def test_rows_that_do_not_add_up_are_refused(model):
+    """At zero, where the likelihood of a standardised model adds up and its curvature does not."""
+    density = ModelDensity(model, (X, binary if model is standardised else real))
+    with pytest.raises(lb.UnsupportedModel, match="not the sum"):
+        require_sum(density, jnp.zeros(2))
+    assert np.isnan(jax.jit(gauss_newton.diagonal)(density, jnp.zeros(2))).all()
+
+
+def test_rows_that_add_up_are_not_refused():
+    require_sum(ModelDensity(logistic, (X, binary)), jnp.zeros(2))
+
+
+def test_memory_does_not_grow_with_the_number_of_rows():
+    big = ModelDensity(logistic, (jnp.zeros((3000, 2)), jnp.zeros(3000)))
+
+    program = jax.make_jaxpr(lambda u: gauss_newton.diagonal(big, u, batch_size=10))(jnp.zeros(2))
+    assert max(array_sizes(program.jaxpr)) <= 3000
+
+
+def test_a_kind_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="empirical_fisher"):
+        gauss_newton.diagonal(density_of("student"), u, "fisher")
+
+
+@jax.jit
+def of_prior(density, u):
+    return *prior_curvature(density, u), prior_hessian(density, u)
+
+
+def test_the_curvature_of_a_prior_that_is_diagonal():
+    density = density_of("student")
+    diagonal, alone, whole = of_prior(density, u)
+    assert alone
+    np.testing.assert_allclose(diagonal, [1] * 6 + [2 * np.exp(2 * u[6])], rtol=1e-12)
+    np.testing.assert_allclose(whole, np.diag(diagonal), atol=1e-12)
+
+
+def test_the_curvature_of_a_prior_that_is_not():
+    def hierarchical(y):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        with numpyro.plate("n", 3):
+            x = numpyro.sample("x", dist.Normal(0.0, scale))
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+    density = ModelDensity(hierarchical, (real[:3],))
+    diagonal, alone, whole = of_prior(density, u[:4])
+    assert not alone and np.isnan(diagonal).all()
+    log_scale, x = float(u[0]), np.asarray(u[1:4])
+    precision = np.exp(-2 * log_scale)
+    right = np.diag([1 + 2 * precision * np.sum(x**2)] + [precision] * 3)
+    right[0, 1:] = right[1:, 0] = -2 * precision * x
+    np.testing.assert_allclose(whole, right, rtol=1e-12, atol=1e-14)
+
+
+def test_a_matrix_from_its_products():
+    A = rng.normal(size=(40, 40))
+    np.testing.assert_array_equal(matrix_of(lambda v: (A + A.T) @ v, jnp.zeros(40)), A + A.T)

@@ -1,0 +1,131 @@
+"""A likelihood as outputs and a loss, over all rows and one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.curvature.outputs_and_loss import split_likelihood
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.rows import rows_of
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(7, 2))
+real, binary = rng.normal(size=7), rng.integers(0, 2, 7)
+u = jnp.asarray(rng.normal(size=7))
+
+#: distribution of the outcome given a (7, 3) and a scale; data; outputs a row; whether it is convex
+FAMILIES = {
+    "normal": (lambda a, s: dist.Normal(a[:, 0], 0.3), real, 1, True),
+    "normal, scale too": (lambda a, s: dist.Normal(a[:, 0], s), real, 2, True),
+    "vector": (lambda a, s: dist.Normal(a, 0.2).to_event(1), rng.normal(size=(7, 3)), 3, True),
+    "log-normal": (lambda a, s: dist.LogNormal(a[:, 0], 0.5), np.exp(real), 2, True),
+    "logits": (lambda a, s: dist.Bernoulli(logits=a[:, 0]), binary, 1, True),
+    "probabilities": (lambda a, s: dist.Bernoulli(jax.nn.sigmoid(a[:, 0])), binary, 1, True),
+    "binomial": (lambda a, s: dist.Binomial(3, logits=a[:, 1]), binary, 1, True),
+    "categorical": (lambda a, s: dist.Categorical(logits=a), binary, 3, True),
+    "poisson": (lambda a, s: dist.Poisson(jnp.exp(a[:, 0])), binary, 1, True),
+    "student": (lambda a, s: dist.StudentT(4.0, a[:, 0], 0.1), real, 1, False),
+    "masked": (lambda a, s: dist.Normal(a[:, 0], 0.3).mask(binary > 0), real, 1, True),
+}
+
+
+def model(family, X, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    with numpyro.plate("n", X.shape[0]), numpyro.handlers.scale(scale=2.0):
+        numpyro.sample("y", FAMILIES[family][0](jnp.tanh(X @ w), s), obs=y)
+
+
+def density_of(family, model=model):
+    return ModelDensity(lambda X, y=None: model(family, X, y), (X, FAMILIES[family][1]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loss_of_the_outputs_is_minus_the_log_likelihood(family):
+    density = density_of(family)
+    eta, loss = split_likelihood(density, u)
+    outputs = eta(u)
+    assert loss(outputs) == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
+    there = u.at[1].add(0.3)
+    assert loss(eta(there)) == pytest.approx(-float(density.terms(there).log_likelihood), rel=1e-12)
+    curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(outputs))
+    assert (curvature[0] > -1e-12) == FAMILIES[family][3]
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"masked"}))
+def test_the_rows_add_up(family):
+    density = density_of(family)
+    rows = rows_of(density)
+    assert (rows.number, rows.carried) == (7, (True, True))
+
+    def one(index):
+        eta, loss = split_likelihood(rows.take(index[None]), u)
+        return eta(u), loss(eta(u))
+
+    outputs, losses = jax.vmap(one)(jnp.arange(7))
+    assert outputs.shape == (7, FAMILIES[family][2])
+    assert losses.sum() == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
+
+
+def test_a_factor_and_a_prior_alone_are_refused():
+    def factor(X, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+        numpyro.factor("y", -jnp.sum((X @ w - y) ** 2))
+
+    for density in (ModelDensity(factor, (X, real)), ModelDensity(lambda X: factor(X, 0.0), (X,))):
+        with pytest.raises(lb.UnsupportedModel, match=r"numpyro\.factor"):
+            split_likelihood(density, jnp.zeros(2))
+    prior = ModelDensity(lambda: numpyro.sample("w", dist.Normal(0, 1).expand([2])))
+    with pytest.raises(lb.UnsupportedModel, match="observes nothing"):
+        split_likelihood(prior, jnp.zeros(2))
+
+
+def scaled_by_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 7), numpyro.handlers.scale(scale=jnp.exp(w[0])):
+        numpyro.sample("y", dist.Normal(X @ w, 1), obs=y)
+
+
+def data_less_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    numpyro.sample("y", dist.Normal(X @ w, 1), obs=y - w[0])
+
+
+def masked_by_a_latent(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    numpyro.sample("y", dist.Normal(X @ w, 1).mask(X[:, 0] > w[0]), obs=y)
+
+
+@pytest.mark.parametrize("model", [scaled_by_a_latent, data_less_a_latent, masked_by_a_latent])
+def test_what_outputs_do_not_tell_is_refused(model):
+    with pytest.raises(
+        lb.UnsupportedModel, match="the scale or the mask of 'y' depends on a latent"
+    ):
+        split_likelihood(ModelDensity(model, (X, real)), jnp.zeros(2))
+
+
+def of_fixed_size(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    with numpyro.plate("n", 7):
+        numpyro.sample("y", dist.Normal(X @ w, 1), obs=y)
+
+
+def effect_by_row(X, y):
+    with numpyro.plate("n", X.shape[0]):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w, 1), obs=y)
+
+
+def one_outcome(X, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
+    numpyro.sample("y", dist.Normal(jnp.sum(X @ w), 1), obs=y[0])
+
+
+@pytest.mark.parametrize("model", [of_fixed_size, effect_by_row, one_outcome])
+def test_rows_that_cannot_be_taken_apart_are_refused(model):
+    with pytest.raises(lb.UnsupportedModel, match="one by one"):
+        rows_of(ModelDensity(model, (X, real)))

@@ -1,0 +1,73 @@
+"""BIC against statsmodels, and against exact evidences."""
+
+import jax
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy import stats
+
+import laplacebook as lb
+from tests.fit.test_maximum_likelihood import (
+    BINARY,
+    COIN,
+    COUNTS,
+    REAL,
+    X,
+    counts,
+    linear,
+    logistic,
+)
+from tests.models import coin, line
+
+
+def test_bic_of_least_squares_counts_the_noise():
+    fit, exact = lb.maximum_likelihood(linear, X, REAL), sm.OLS(REAL, X).fit()
+    # statsmodels counts the three weights, R and we the noise scale too.
+    np.testing.assert_allclose(lb.bic(fit, 60), exact.bic + np.log(60), rtol=1e-9)
+
+
+def test_bic_of_generalised_linear_models():
+    logit = sm.Logit(BINARY, X).fit(disp=0, tol=1e-12)
+    np.testing.assert_allclose(
+        lb.bic(lb.maximum_likelihood(logistic, X, BINARY), len(BINARY)), logit.bic, rtol=1e-9
+    )
+    poisson = sm.GLM(COUNTS, X, sm.families.Poisson()).fit(tol=1e-14)
+    fit = lb.maximum_likelihood(counts, X, COUNTS)
+    np.testing.assert_allclose(lb.bic(fit, np.int64(60)), poisson.bic_llf, rtol=1e-9)
+
+
+def test_bic_at_the_posterior_mode_is_bishops():
+    approx = lb.laplace(coin, COIN)
+    expected = np.log(9) - 2 * stats.bernoulli(10 / 13).logpmf(COIN).sum()
+    np.testing.assert_allclose(lb.bic(approx, 9), expected, rtol=1e-9)
+    assert lb.bic(approx, 9) > lb.bic(lb.maximum_likelihood(coin, COIN), 9)
+
+
+def test_half_the_bic_is_the_log_evidence_up_to_a_constant():
+    gaps = []
+    for copies in (1, 10, 100):
+        y = np.tile(REAL, copies)
+        approx = lb.laplace(line, np.tile(X, (copies, 1)), y)
+        gaps.append(approx.log_evidence + lb.bic(approx, len(y)) / 2)
+    assert abs(gaps[2] - gaps[1]) < 0.05 < abs(gaps[0])
+
+
+@pytest.mark.parametrize("number", [0, 0.5, -3, np.nan, np.inf, True, np.ones(2)])
+def test_bic_checks_the_number_of_observations(number):
+    with pytest.raises(ValueError, match="1 or more"):
+        lb.bic(lb.laplace(coin, COIN), number)
+
+
+def test_bic_refuses_what_has_no_likelihood():
+    with pytest.raises(lb.LaplaceError, match="The fit failed"):
+        lb.bic(lb.laplace(coin, np.append(COIN, np.nan), throw=False), 10)
+    with pytest.raises(lb.UnsupportedModel, match="plain density"):
+        lb.bic(lb.laplace_of_density(lambda z: -(z**2), 1.0), 10)
+
+
+def test_bic_of_a_batch():
+    tosses = np.array([COIN, 1 - COIN])
+    inside = jax.vmap(lambda y: lb.bic(lb.laplace(coin, y), 9))(tosses)
+    outside = lb.bic(jax.vmap(lambda y: lb.laplace(coin, y))(tosses), 9)
+    np.testing.assert_allclose(inside, outside)
+    np.testing.assert_allclose(inside[0], lb.bic(lb.laplace(coin, COIN), 9))

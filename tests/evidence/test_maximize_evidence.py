@@ -1,0 +1,273 @@
+"""Hyperparameters by the evidence: against the exact evidence, finite differences and each other."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.stats import multivariate_normal
+
+import laplacebook as lb
+from laplacebook.curvature.precision_at import kept, low_rank_at, precision_at
+from laplacebook.curvature.settings import Settings
+from laplacebook.evidence import ascent as no_maximum
+from laplacebook.evidence import evidence_at_fixed_mode as fixed_mode
+from laplacebook.evidence import hyperparameters
+from laplacebook.evidence.ascent import Peak, _value_and_gradient
+from laplacebook.model.density import ModelDensity
+from laplacebook.models import bayesian_mlp
+from laplacebook.search.mode import Certificate
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 3))
+PHI = np.column_stack([X, np.ones(30)])
+T = PHI @ [1.0, -0.3, 0.2, 0.5] + 0.3 * RNG.normal(size=30)
+START = {"prior_precision": 1.0, "noise_precision": 1.0}
+
+
+@pytest.fixture(scope="module")
+def line():
+    """Linear in the features, so that the Laplace evidence is exact."""
+    return lb.laplace(bayesian_mlp, X, T, widths=())
+
+
+def exact(x):
+    """Of t ~ N(0, I/beta + Phi Phi'/alpha), with the sign turned."""
+    covariance = np.eye(30) / np.exp(x[1]) + PHI @ PHI.T / np.exp(x[0])
+    return -multivariate_normal.logpdf(T, np.zeros(30), covariance)
+
+
+def test_refitted_it_is_the_maximum_of_the_exact_evidence(line):
+    maximum = lb.maximize_evidence(line, START, refit=True)
+    best = minimize(exact, [0.0, 0.0], method="BFGS", jac="3-point", options={"gtol": 1e-7})
+    alpha, beta = (float(maximum.hyperparameters[name]) for name in START)
+    np.testing.assert_allclose([alpha, beta], np.exp(best.x), rtol=1e-6)
+    assert maximum.log_evidence == pytest.approx(-best.fun, abs=1e-9)
+    assert maximum.approx.log_evidence == pytest.approx(-best.fun, abs=1e-9)
+    assert maximum.history[0] == pytest.approx(-exact([0.0, 0.0]), abs=1e-9)
+    # Bishop (2006), equations 3.92 and 3.95.
+    m, gram = np.asarray(maximum.approx.mode_vector), beta * np.linalg.eigvalsh(PHI.T @ PHI)
+    gamma = np.sum(gram / (gram + alpha))
+    assert alpha == pytest.approx(gamma / float(m @ m), rel=1e-5)
+    assert 1 / beta == pytest.approx(np.sum((T - PHI @ m) ** 2) / (30 - gamma), rel=1e-5)
+    assert "log evidence -15.2305, -35.9818 at the start" in repr(maximum)
+    assert "maximum certified" in maximum._repr_html_()
+
+
+def test_with_the_mode_held_fixed_it_is_another_maximum_until_it_is_repeated(line):
+    approx, found = line, START
+    best = np.exp(minimize(exact, [0.0, 0.0], jac="3-point", options={"gtol": 1e-7}).x)
+    distances = []
+    for _ in range(5):
+        maximum = lb.maximize_evidence(approx, found)
+        approx, found = maximum.approx, maximum.hyperparameters
+        distances.append(np.max(np.abs(np.array([*found.values()]) / best - 1)))
+    assert distances[0] > 0.01
+    assert distances[-1] < 1e-6
+
+
+def network(curvature, structure):
+    """Nine weights at no mode, which the evidence at a fixed point does not need."""
+    density = ModelDensity(bayesian_mlp, (X[:, :1], T), {"widths": (2,), "noise_precision": 4.0})
+    u = jnp.asarray(np.random.default_rng(1).normal(size=density.dimension))
+    settings = Settings(curvature, structure, rank=3 if structure == "low_rank" else None)
+    if curvature == "hessian":
+        # Beside a prior that makes it positive definite.
+        matrix = jax.jit(jax.hessian(lambda u: density.loss(u)[0]))(u) + 50 * jnp.eye(u.size)
+        precision = kept(matrix, [site.size for site in density.sites], structure)
+    elif structure == "low_rank":
+        precision = low_rank_at(density, u, 3)
+    else:
+        precision = jax.jit(lambda d, u: precision_at(d, u, settings))(density, u)
+    terms = density.terms(u)
+    sound = Certificate(jnp.array(True), jnp.array(0.0), jnp.array(1), jnp.array(1.0))
+    return lb.LaplaceApproximation(
+        terms.values,
+        u,
+        precision,
+        terms.log_likelihood,
+        terms.log_prior,
+        sound,
+        density,
+        settings=settings,
+    )
+
+
+STRUCTURES = {
+    "dense": ("gauss_newton", "dense"),
+    "diagonal": ("gauss_newton", "diagonal"),
+    "block": ("gauss_newton", "block"),
+    "kronecker": ("gauss_newton", "kronecker"),
+    "fisher": ("empirical_fisher", "block"),
+}
+
+
+def objective(approx, start):
+    names, x = hyperparameters.Hyperparameters.of(approx.density, start)
+    return fixed_mode.at_fixed_mode(approx, names, x), names, x
+
+
+def value_at(objective, x, u):
+    """By the program that gives the slope too: op by op, every operation is one to compile."""
+    return _value_and_gradient(objective, x, u)[0][0]
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_one_eigendecomposition_gives_what_a_precision_at_each_step_gives(name):
+    approx = network(*STRUCTURES[name])
+    fast, names, x = objective(approx, {"prior_precision": 0.3, "noise_precision": 2.0})
+    assert isinstance(fast, fixed_mode.Decomposed)
+    slow = fixed_mode.Recomputed(approx.density, names, approx.settings)
+    (value, _), slope = _value_and_gradient(fast, x, approx.mode_vector)
+    (expected, _), expected_slope = _value_and_gradient(slow, x, approx.mode_vector)
+    assert value == pytest.approx(float(expected), rel=1e-9)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-9, atol=1e-9)
+    for i, h in enumerate(1e-5 * np.eye(2)):
+        ahead, behind = (value_at(fast, x + sign * h, approx.mode_vector) for sign in (1, -1))
+        assert slope[i] == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-6)
+
+
+def test_low_rank_keeps_its_eigenvectors_and_refuses_what_would_change_them():
+    approx = network("gauss_newton", "low_rank")
+    fast, _, x = objective(approx, {"prior_precision": 0.3})
+    density = ModelDensity(
+        bayesian_mlp,
+        approx.density.arguments[0],
+        {"widths": (2,), "noise_precision": 4.0, "prior_precision": 0.3},
+    )
+    u = approx.mode_vector
+    fresh = low_rank_at(density, u, 3).log_determinant()
+    expected = (u.size * np.log(2 * np.pi) - fresh) / 2 - density.loss(u)[0]
+    assert fast(x, u)[0] == pytest.approx(float(expected), rel=1e-9)
+    with pytest.raises(lb.UnsupportedModel, match="low_rank"):
+        objective(approx, {"prior_precision": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="low_rank"):
+        lb.maximize_evidence(approx, START, refit=True)
+
+
+@pytest.mark.parametrize("name", ["dense", "block"])
+def test_a_precision_for_each_layer(name):
+    """Blocks have one precision each, the whole has not."""
+    approx = network(*STRUCTURES[name])
+    fast, names, x = objective(approx, {"prior_precision": [0.5, 2.0]})
+    kind = fixed_mode.Decomposed if name == "block" else fixed_mode.Stored
+    assert isinstance(fast, kind)
+    slow = fixed_mode.Recomputed(approx.density, names, approx.settings)
+    (value, _), slope = _value_and_gradient(fast, x, approx.mode_vector)
+    (expected, _), expected_slope = _value_and_gradient(slow, x, approx.mode_vector)
+    assert value == pytest.approx(float(expected), rel=1e-9)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-9)
+
+
+def counts(y, prior_precision=1.0, power=1.0):
+    """A rate of which the curvature depends on the mode; one argument scales no curvature."""
+    theta = numpyro.sample("theta", dist.Normal(0.0, prior_precision**-0.5))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(power * theta)), obs=y)
+
+
+COUNTS = np.array([3.0, 1.0, 4.0, 2.0])
+
+
+@pytest.fixture(scope="module")
+def rate():
+    return lb.laplace(counts, COUNTS)
+
+
+def test_where_the_curvature_depends_on_the_mode_refitting_ends_elsewhere(rate):
+    """With A = p + N e^theta: the maximum of the Laplace evidence, and MacKay's fixed point."""
+
+    def mode(p):
+        return brentq(lambda t: p * t + 4 * np.exp(t) - COUNTS.sum(), -5, 5, xtol=1e-14)
+
+    def loss(x):
+        p, t = np.exp(x), mode(np.exp(x))
+        log_joint = COUNTS.sum() * t - 4 * np.exp(t) - p * t**2 / 2 + np.log(p) / 2
+        return -log_joint + np.log(p + 4 * np.exp(t)) / 2
+
+    def slope(x):
+        p, t = np.exp(x), mode(np.exp(x))
+        return 1 - p * t**2 - p / (p + 4 * np.exp(t))
+
+    best = np.exp(minimize_scalar(loss, bracket=(-1, 0.5), tol=1e-12).x)
+    fixed = np.exp(brentq(slope, -2, 2, xtol=1e-14))
+    assert abs(best / fixed - 1) > 0.01
+    refitted = lb.maximize_evidence(rate, {"prior_precision": 1.0}, refit=True)
+    assert refitted.hyperparameters["prior_precision"] == pytest.approx(best, rel=1e-6)
+    approx, found = rate, {"prior_precision": 1.0}
+    for _ in range(10):
+        maximum = lb.maximize_evidence(approx, found)
+        approx, found = maximum.approx, maximum.hyperparameters
+    assert found["prior_precision"] == pytest.approx(fixed, rel=1e-6)
+
+
+def test_where_nothing_scales_the_curvature_is_recomputed(rate):
+    gauss_newton = replace(rate, settings=Settings("gauss_newton"))
+    still, names, x = objective(gauss_newton, {"power": 1.0})
+    assert isinstance(still, fixed_mode.Recomputed)
+    assert isinstance(objective(gauss_newton, {"prior_precision": 1.0})[0], fixed_mode.Decomposed)
+    exact = fixed_mode.Recomputed(rate.density, names, rate.settings)
+    for at in (still, exact):
+        value, ahead, behind = (value_at(at, x + h, rate.mode_vector) for h in (0.0, 1e-5, -1e-5))
+        slope = _value_and_gradient(at, x, rate.mode_vector)[1]
+        assert value == pytest.approx(float(rate.log_evidence), rel=1e-12)
+        assert slope[0] == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"precision": 1.0}, "no keyword argument 'precision'; it has: y, prior_precision, power"),
+        ({"prior_precision": 0.0}, "must be a positive number"),
+        ({"prior_precision": [1.0, np.nan]}, "must be a positive number"),
+        ({}, "is empty"),
+    ],
+)
+def test_what_cannot_be_maximised_over(rate, values, message):
+    with pytest.raises(ValueError, match=message):
+        lb.maximize_evidence(rate, values)
+
+
+def test_evidence_that_rises_without_end_is_no_maximum():
+    """With a sum of 4 of 4 Poisson counts the mode is zero, and the narrower the prior the better."""
+    approx = lb.laplace(counts, np.ones(4), 0.5)
+    with pytest.raises(lb.NotConverged, match="prior_precision goes to infinity"):
+        lb.maximize_evidence(approx, {"prior_precision": 0.5})
+    lost = lb.maximize_evidence(approx, {"prior_precision": 0.5}, throw=False)
+    assert not lost.converged and "NO MAXIMUM" in repr(lost)
+    numbers = [lost.log_evidence, lost.approx.log_evidence, lost.hyperparameters["prior_precision"]]
+    assert np.all(np.isnan(numbers))
+    with pytest.raises(lb.NotConverged, match="takes a fit that found a mode"):
+        lb.maximize_evidence(lost.approx, {"prior_precision": 0.5})
+
+
+def test_too_few_steps_and_what_the_model_does_not_use(rate):
+    with pytest.raises(lb.NotConverged, match="No maximum after 1 steps"):
+        lb.maximize_evidence(rate, {"prior_precision": 1.0}, steps=1)
+    names = hyperparameters.Hyperparameters(("a", "b"), ((), (2,)))
+    x, hessian = jnp.zeros(3), np.diag([-1.0, 0.0, -1.0])
+    peak = Peak(x, 1.0, np.array([0.0, 0.0, 1e-9]), hessian, np.ones(4), True, np.inf, False)
+    error = no_maximum.explain_no_maximum(names, x, peak)
+    assert "does not depend on b[0]" in str(error)
+    broken = no_maximum.explain_no_maximum(names, x, peak._replace(value=np.nan))
+    assert isinstance(broken, lb.NonFinite)
+
+
+def test_arguments_of_another_type(rate, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which would speak first
+    with pytest.raises(
+        TypeError, match=r"takes what laplace\(...\) returns, not an object of type int"
+    ):
+        lb.maximize_evidence(3, {"power": 1.0})
+    with pytest.raises(TypeError, match="a dict of name -> .* not a list"):
+        lb.maximize_evidence(rate, ["power"])
+
+
+def test_it_is_not_compiled(rate):
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        jax.jit(lambda y: lb.maximize_evidence(lb.laplace(counts, y), {"power": 1.0}))(COUNTS)

@@ -1,0 +1,220 @@
+"""Maximum likelihood against statsmodels, and what it says where there is none."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import statsmodels.api as sm
+
+import laplacebook as lb
+from laplacebook.fit.maximum_likelihood import maximum_log_likelihood
+from laplacebook.model.density import LikelihoodDensity
+from tests.models import coin, line, normal, redundant
+
+COIN = np.repeat([1.0, 0.0], [8, 1])
+HEADS = np.ones(9)
+RNG = np.random.default_rng(0)
+X = sm.add_constant(RNG.normal(size=(60, 2)))
+ETA = X @ [0.3, -0.8, 0.5]
+REAL = ETA + 0.7 * RNG.normal(size=60)
+BINARY = (RNG.uniform(size=60) < 1 / (1 + np.exp(-ETA))).astype(float)
+COUNTS = RNG.poisson(np.exp(ETA))
+SEPARABLE = (X[:, 1] > 0).astype(float)
+
+
+def weights(features):
+    """A prior that would move the estimate, if it were not left out."""
+    return numpyro.sample("w", dist.Normal(1, 0.1).expand([features.shape[1]]).to_event(1))
+
+
+def linear(features, y):
+    mean = features @ weights(features)
+    sd = numpyro.sample("sd", dist.HalfNormal(0.1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(mean, sd), obs=y)
+
+
+def logistic(features, y):
+    logits = features @ weights(features)
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+
+
+def counts(features, y):
+    rate = np.e ** (features @ weights(features))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+def hierarchical(y):
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    mean = numpyro.sample("mean", dist.Normal(0, scale).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+@pytest.mark.parametrize(
+    ("model", "y", "peer"),
+    [
+        (logistic, BINARY, lambda: sm.Logit(BINARY, X).fit(disp=0, tol=1e-12)),
+        (counts, COUNTS, lambda: sm.GLM(COUNTS, X, sm.families.Poisson()).fit(tol=1e-14)),
+    ],
+)
+def test_generalised_linear_models_equal_statsmodels(model, y, peer, space):
+    fit, exact = lb.maximum_likelihood(model, X, y, space=space), peer()
+    np.testing.assert_allclose(fit.mode["w"], exact.params, rtol=1e-6)
+    np.testing.assert_allclose(fit.standard_deviation["w"], exact.bse, rtol=1e-6)
+    np.testing.assert_allclose(fit.covariance, exact.cov_params(), rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, exact.llf, rtol=1e-9)
+    assert fit.log_prior == 0
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_least_squares_with_unknown_noise(space):
+    fit, exact = lb.maximum_likelihood(linear, X, REAL, space=space), sm.OLS(REAL, X).fit()
+    variance = exact.ssr / len(REAL)  # statsmodels' own scale divides by N - 3
+    np.testing.assert_allclose(fit.mode["w"], exact.params, rtol=1e-6)
+    np.testing.assert_allclose(fit.mode["sd"], np.sqrt(variance), rtol=1e-6)
+    errors = exact.bse * np.sqrt(variance / exact.scale)
+    np.testing.assert_allclose(fit.standard_deviation["w"], errors, rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, exact.llf, rtol=1e-9)
+    if space == "constrained":  # the inverse of the information, 2 N / variance
+        np.testing.assert_allclose(fit.standard_deviation["sd"], np.sqrt(variance / 120), rtol=1e-6)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_the_prior_does_not_matter(space):
+    one = lb.maximum_likelihood(coin, COIN, 2.0, 2.0, space=space)
+    other = lb.maximum_likelihood(coin, COIN, 0.5, 40.0, space=space)
+    for fit in (one, other):
+        assert fit.mode["theta"] == pytest.approx(8 / 9, rel=1e-9)
+        assert fit.log_prior == 0
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-9)
+
+
+def test_under_a_flat_prior_it_is_the_posterior():
+    flat, approx = lb.maximum_likelihood(coin, COIN), lb.laplace(coin, COIN, 1.0, 1.0)
+    constrained = lb.laplace(coin, COIN, 1.0, 1.0, space="constrained")
+    assert constrained.mode["theta"] == pytest.approx(float(flat.mode["theta"]), rel=1e-9)
+    assert approx.mode["theta"] < 0.85  # the log Jacobian is part of that posterior
+
+
+def test_it_prints_what_it_is():
+    text = repr(lb.maximum_likelihood(normal, REAL, start={"mean": 0.0, "sd": 1.0}))
+    assert text.startswith("Maximum likelihood fit of normal, unconstrained space, D = 2")
+    assert "constant: the priors of 'mean' and 'sd' are left out" in text
+    assert "mode certified" in text
+    assert "left out" not in repr(lb.laplace(coin, COIN))
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+@pytest.mark.parametrize(
+    ("model", "args", "phrases"),
+    [
+        (coin, (HEADS,), ("theta", "(all heads)|infinity")),
+        (redundant, (HEADS,), ("is flat along -1 a", "collinear")),
+        (logistic, (X, SEPARABLE), ("w[0]", "separable")),
+        (line, (X[:, [0, 0]], REAL), ("is flat along", "w[1]")),
+        (
+            normal,
+            (HEADS,),
+            ("curves upwards along|edge of the support", "sd", "observation|at zero"),
+        ),
+        (hierarchical, (REAL[:3],), ("is flat along", "scale", "(a hierarchical model)")),
+    ],
+)
+def test_no_maximum_is_refused_and_no_prior_is_blamed(model, args, phrases, space):
+    with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite)) as caught:
+        lb.maximum_likelihood(model, *args, space=space)
+    text = " ".join(str(caught.value).split())
+    for phrase in (*phrases, "log likelihood", "use laplace", "Likely causes:"):
+        assert any(part in text for part in phrase.split("|"))
+    assert "proper prior" not in text
+    assert "log joint" not in text
+    quiet = lb.maximum_likelihood(model, *args, space=space, throw=False)
+    assert not quiet.certificate.converged
+    assert np.isnan(quiet.log_likelihood)
+
+
+def test_what_laplace_refuses_is_refused():
+    with pytest.raises(ValueError, match="space is"):
+        lb.maximum_likelihood(coin, COIN, space="other")
+    with pytest.raises(ValueError, match="start must name"):
+        lb.maximum_likelihood(coin, COIN, start={"p": 0.5})
+    with pytest.raises(lb.NonFinite, match="'y'"):
+        lb.maximum_likelihood(coin, np.append(COIN, np.nan))
+    with pytest.raises(lb.UnsupportedModel, match="no latent site"):
+        lb.maximum_likelihood(lambda: numpyro.sample("y", dist.Normal(0, 1), obs=0.0))
+
+
+def test_within_vmap_jit_and_grad():
+    tosses = np.array([COIN, 1 - COIN])
+    fits = jax.vmap(lambda y: lb.maximum_likelihood(coin, y))(tosses)
+    np.testing.assert_allclose(fits.mode["theta"], [8 / 9, 1 / 9], rtol=1e-9)
+    assert isinstance(fits.density, LikelihoodDensity)
+    slope = jax.grad(lambda y: lb.maximum_likelihood(normal, y).mode["mean"])(REAL)
+    np.testing.assert_allclose(slope, np.full(60, 1 / 60), rtol=1e-6)
+
+
+def test_a_file_knows_that_it_has_no_prior(tmp_path):
+    fit, path = lb.maximum_likelihood(logistic, X, BINARY), tmp_path / "fit.npz"
+    fit.save(path)
+    loaded = lb.load(path, logistic, X, BINARY)
+    assert repr(loaded) == repr(fit)
+    assert loaded.density.improper == ("w",)
+    with pytest.raises(lb.LaplaceError, match="other data"):
+        lb.load(path, logistic, X, 1 - BINARY)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_the_highest_log_likelihood_from_a_posterior_mode(space):
+    approx = lb.laplace(logistic, X, BINARY, space=space)
+    highest = maximum_log_likelihood(approx)
+    exact = lb.maximum_likelihood(logistic, X, BINARY).log_likelihood
+    assert highest.certificate.converged
+    np.testing.assert_allclose(highest.log_likelihood, exact, rtol=1e-9)
+    assert highest.log_likelihood > approx.log_likelihood + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "supremum"),
+    [
+        (coin, (HEADS,), 0),
+        (logistic, (X, SEPARABLE), 0),
+        (hierarchical, (REAL[:3] + 3,), -2.756816),
+    ],
+)
+def test_a_maximum_that_is_not_attained_is_not_certified(model, args, supremum):
+    highest = maximum_log_likelihood(lb.laplace(model, *args))
+    assert not highest.certificate.converged
+    assert highest.log_likelihood == pytest.approx(supremum, abs=1e-4)
+
+
+def test_the_highest_log_likelihood_of_a_failed_fit_is_no_number():
+    highest = maximum_log_likelihood(lb.laplace(coin, np.append(COIN, np.nan), throw=False))
+    assert np.isnan(highest.log_likelihood)
+    assert not highest.certificate.converged
+
+
+def bounded(y):
+    mean = numpyro.sample("mean", dist.Uniform(0, 1))
+    numpyro.sample("y", dist.Normal(mean, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_the_support_of_a_prior_remains(space):
+    assert lb.maximum_likelihood(bounded, REAL, space=space).mode["mean"] == pytest.approx(
+        REAL.mean(), rel=1e-6
+    )
+    with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite), match="log likelihood"):
+        lb.maximum_likelihood(bounded, REAL + 3, space=space)
+
+
+def test_outside_of_the_support_there_is_no_likelihood():
+    density = LikelihoodDensity(bounded, (REAL + 3,), space="constrained")
+    inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
+    assert inside.log_prior == 0
+    assert outside.log_prior == -np.inf
+    assert outside.log_likelihood > inside.log_likelihood

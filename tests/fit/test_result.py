@@ -1,0 +1,250 @@
+"""The result on the scale on which the user wrote the model: moments, quantiles, summary, export."""
+
+import functools
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+from scipy import integrate, stats
+from scipy.special import expit
+
+import laplacebook as lb
+from tests.model.test_density import Y, several
+from tests.models import coin, normal, single_precision
+
+COIN = np.repeat([1.0, 0.0], [8, 1])
+LEVELS = np.array([0.95, 0.05, 0.5])
+
+
+def flat_in(support):
+    """A model whose posterior is exactly N(center, sd^2) in the coordinate of that support."""
+
+    def model(center, sd):
+        x = numpyro.sample("x", dist.ImproperUniform(support, (), ()))
+        bijection = dist.biject_to(support)
+        u = bijection.inv(x)
+        numpyro.factor("jacobian", -bijection.log_abs_det_jacobian(u, x))
+        numpyro.factor("normal", dist.Normal(center, sd).log_prob(u))
+
+    return model
+
+
+@pytest.mark.parametrize("sd", [0.1, 1.0, 2.0])
+def test_log_normal(sd):
+    approx = lb.laplace(flat_in(constraints.positive), 0.3, sd)
+    exact = stats.lognorm(sd, scale=np.exp(0.3))
+    assert approx.standard_deviation["x"] == pytest.approx(exact.std(), rel=1e-8)
+    np.testing.assert_allclose(approx.quantiles(LEVELS)["x"], exact.ppf(LEVELS), rtol=1e-8)
+
+
+@pytest.mark.parametrize("sd", [0.1, 1.0, 3.0])
+def test_logit_normal(sd):
+    def moment(power, center=0.0):
+        def integrand(z):
+            return (expit(0.7 + sd * z) - center) ** power * stats.norm.pdf(z)
+
+        return integrate.quad(integrand, -12, 12, epsabs=1e-14, epsrel=1e-13, limit=200)[0]
+
+    approx = lb.laplace(flat_in(constraints.unit_interval), 0.7, sd)
+    exact = np.sqrt(moment(2, moment(1)))
+    assert approx.standard_deviation["x"] == pytest.approx(exact, rel=1e-7)
+
+
+def test_a_falling_bijection():
+    approx = lb.laplace(flat_in(constraints.less_than(2.0)), 0.0, 1.0)  # 2 - x is log-normal
+    exact = 2 - stats.lognorm(1.0).ppf(1 - LEVELS)
+    np.testing.assert_allclose(approx.quantiles(LEVELS)["x"], exact, rtol=1e-8)
+    assert approx.standard_deviation["x"] == pytest.approx(stats.lognorm(1.0).std(), rel=1e-8)
+
+
+def test_float32_reaches_what_float32_can():
+    with single_precision():
+        approx = lb.laplace(flat_in(constraints.positive), np.float32(0), np.float32(2))
+        found = approx.standard_deviation["x"]
+        assert found.dtype == approx.quantiles(LEVELS)["x"].dtype == np.float32
+        assert found == pytest.approx(stats.lognorm(2).std(), rel=1e-4)
+        far = np.array([1e-50, 0.5, 1 - 1e-9])  # which are 0 and 1 in float32
+        np.testing.assert_allclose(approx.quantiles(far)["x"], stats.lognorm(2).ppf(far), rtol=1e-4)
+
+
+def test_in_the_constrained_space_q_itself_is_gaussian():
+    approx = lb.laplace(normal, np.array([1.0, 2.0, 4.0]), space="constrained")
+    sd = np.sqrt(np.diag(approx.covariance))
+    quantiles = approx.quantiles(LEVELS)
+    for i, name in enumerate(["mean", "sd"]):
+        exact = stats.norm(approx.mode[name], sd[i])
+        assert approx.standard_deviation[name] == pytest.approx(sd[i], rel=1e-10)
+        np.testing.assert_allclose(quantiles[name], exact.ppf(LEVELS), rtol=1e-8)
+
+
+def mixed(y):
+    numpyro.sample("p", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))
+    ordered = dist.TransformedDistribution(
+        dist.Normal(0, 1).expand([3]), dist.transforms.OrderedTransform()
+    )
+    numpyro.sample("ordered", ordered)
+    top = numpyro.sample("top", dist.Gamma(5.0, 1.0))
+    numpyro.sample("below", dist.Uniform(0, top))
+    low = numpyro.sample("low", dist.Uniform(jnp.min(y), 10.0))
+    numpyro.sample("many", dist.HalfNormal(1.0).expand([2, 3]).to_event(2))
+    numpyro.sample("y", dist.Normal(low, 1.0).expand([2]).to_event(1), obs=y)
+
+
+@functools.cache
+def mixed_fit():
+    return lb.laplace(mixed, np.array([3.0, 5.0]))
+
+
+DRAWN = ("p", "ordered", "below")
+
+
+def test_sites_that_mix_coordinates_agree_with_draws():
+    approx = mixed_fit()
+    draws = approx.sample(jax.random.key(9), (200_000,))
+    sd, quantiles = approx.standard_deviation, approx.quantiles(LEVELS)
+    other = approx.quantiles(LEVELS, key=jax.random.key(5))
+    for name, x in draws.items():
+        assert sd[name].shape == x.shape[1:]
+        assert quantiles[name].shape == (3, *x.shape[1:])
+        np.testing.assert_allclose(sd[name], x.std(axis=0), rtol=0.03)
+        error = np.abs(quantiles[name] - np.quantile(x, LEVELS, axis=0)) / x.std(axis=0)
+        assert np.all(error < 0.03)
+        assert np.array_equal(quantiles[name], other[name]) == (name not in DRAWN)
+
+
+def test_marginal_quantiles_of_a_simplex_are_not_the_images_of_quantiles():
+    approx = lb.laplace(several, Y)
+    upper = approx.quantiles([0.95])["p"][0]
+    images = approx.guide.quantiles(approx.params, 0.95)["p"]  # on the simplex: they sum to one
+    exact = np.quantile(approx.sample(jax.random.key(1), (100_000,))["p"], 0.95, axis=0)
+    np.testing.assert_allclose(upper, exact, rtol=0.02)
+    assert images.sum() == pytest.approx(1)
+    assert upper.sum() > 1.3
+    assert approx.mode["p"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("levels", [[0.0], [1.0], [np.nan], np.array([[0.5]]), 0.5, [-0.1, 0.5]])
+def test_probabilities_are_checked(levels):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        lb.laplace(coin, COIN).quantiles(levels)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, np.nan, 90.0])
+def test_the_probability_of_an_interval_is_checked(probability):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        lb.laplace(coin, COIN).summary(probability)
+
+
+def test_within_vmap_and_jit():
+    tosses = np.array([COIN, 1 - COIN])
+
+    def spread(y):
+        approx = lb.laplace(coin, y)
+        return approx.standard_deviation["theta"], approx.quantiles([0.05, 0.95])["theta"]
+
+    sd, quantiles = jax.jit(jax.vmap(spread))(tosses)
+    alone = [spread(y) for y in tosses]
+    np.testing.assert_allclose(sd, [a[0] for a in alone], rtol=1e-8)
+    np.testing.assert_allclose(quantiles, [a[1] for a in alone], rtol=1e-8)
+    batch = jax.vmap(lambda y: lb.laplace(coin, y))(tosses)
+    refused = (
+        lambda: batch.standard_deviation,
+        batch.summary,
+        batch.to_arviz,
+        lambda: batch.quantiles([0.5]),
+        lambda: batch.sample_vector(jax.random.key(0)),
+    )
+    for call in refused:
+        with pytest.raises(ValueError, match="within jax.vmap"):
+            call()
+    with pytest.raises(ValueError, match="guide is made of numbers, so it cannot be compiled"):
+        jax.jit(lambda y: lb.laplace(coin, y).guide)(tosses[0])
+
+
+def test_a_failed_fit_has_no_number():
+    approx = lb.laplace(coin, np.append(COIN, np.nan), throw=False)
+    assert np.isnan(approx.standard_deviation["theta"])
+    assert np.isnan(approx.quantiles([0.5])["theta"])
+    assert "NO MODE" in repr(approx)
+    assert "NO MODE" in approx._repr_html_()
+
+
+def test_draws_of_the_vector_are_those_of_the_sites():
+    approx, key = lb.laplace(coin, COIN), jax.random.key(0)
+    u = approx.sample_vector(key, (2, 5))
+    assert u.shape == (2, 5, 1)
+    theta = approx.sample(key, (2, 5))["theta"]
+    np.testing.assert_allclose(expit(u[..., 0]), theta, rtol=1e-12)
+    assert approx.sample_vector(key).shape == (1,)
+
+
+def test_the_summary_has_a_row_for_each_number():
+    table = mixed_fit().summary(0.5)
+    assert list(table.columns) == ["site", "mode", "sd", "25 %", "75 %"]
+    assert table["site"][:4] == ["p[0]", "p[1]", "p[2]", "ordered[0]"]
+    assert table["site"][-1] == "many[1, 2]"
+    assert len(table) == 3 + 3 + 1 + 1 + 1 + 6
+    assert all(row["25 %"] < row["75 %"] for row in table.rows())
+    narrow = lb.laplace(coin, COIN).summary(1e-8)
+    assert list(narrow.columns)[3:] == ["49.9999995 %", "50.0000005 %"]
+    wide = lb.laplace(coin, COIN).summary(0.9999999)
+    assert list(wide.columns)[3:] == ["5e-06 %", "99.999995 %"]
+    assert len(lb.laplace(coin, COIN).summary(1e-15).columns) == 5
+    with pytest.raises(ValueError, match="no ends that can be told apart"):
+        lb.laplace(coin, COIN).summary(1e-17)
+    row = lb.laplace(coin, COIN).summary().rows()[0]
+    theta = expit(stats.norm(1.2039728, 0.6582806).ppf([0.05, 0.95]))
+    assert row == {
+        "site": "theta",
+        "mode": pytest.approx(10 / 13),
+        "sd": pytest.approx(0.11655, abs=1e-4),
+        "5 %": pytest.approx(theta[0]),
+        "95 %": pytest.approx(theta[1]),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:\nArviZ is undergoing:FutureWarning")
+def test_to_arviz():
+    approx = mixed_fit()
+    data = approx.to_arviz(num_samples=50)
+    assert data.posterior["many"].shape == (1, 50, 2, 3)
+    assert set(data.posterior.data_vars) == set(approx.mode)
+    draws = approx.sample(jax.random.key(0), (50,))
+    np.testing.assert_array_equal(data.posterior["p"][0], draws["p"])
+    assert list(data.observed_data.data_vars) == ["y"]
+    np.testing.assert_array_equal(data.observed_data["y"], [3, 5])
+    without = lb.laplace(flat_in(constraints.positive), 0.0, 1.0).to_arviz(jax.random.key(1), 3)
+    assert set(without.groups()) == {"posterior"}
+
+
+def test_to_arviz_of_the_next_generation(monkeypatch):
+    new = types.SimpleNamespace(from_dict=lambda data, *, dims=None: data)
+    monkeypatch.setitem(sys.modules, "arviz", new)
+    groups = lb.laplace(coin, COIN).to_arviz(num_samples=5)
+    assert groups["posterior"]["theta"].shape == (1, 5)
+    np.testing.assert_array_equal(groups["observed_data"]["y"], COIN)
+
+
+def test_without_arviz_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match="pip install arviz"):
+        lb.laplace(coin, COIN).to_arviz()
+
+
+@pytest.mark.parametrize("log_sd", [2.0, 8.0, 9.0, 12.0])
+def test_a_tail_beyond_the_quadrature_has_no_standard_deviation(log_sd):
+    def long_tailed(log_sd):
+        numpyro.sample("x", dist.LogNormal(0.0, log_sd))
+
+    found = lb.laplace(long_tailed, np.float64(log_sd)).standard_deviation["x"]
+    if log_sd > 8:
+        assert np.isnan(found)
+    else:
+        exact = np.sqrt(np.expm1(log_sd**2) * np.exp(log_sd**2))
+        assert found == pytest.approx(exact, rel=1e-5)

@@ -1,0 +1,69 @@
+"""What a result prints, what its model is called, and its copies."""
+
+import copy
+import pickle
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+import laplacebook as lb
+from laplacebook.model.fingerprint import name_of
+from tests.models import coin, line
+
+COIN = np.repeat([1.0, 0.0], [8, 1])
+
+
+def test_repr_says_what_a_person_wants_to_know():
+    approx = lb.laplace(coin, COIN)
+    parts = ("coin", "unconstrained", "theta", "0.7692", "0.1166", "-4.7301", "mode certified")
+    for text in (repr(approx), approx._repr_html_()):
+        assert all(part in text for part in parts)
+    assert "theta" in repr(lb.laplace(coin, COIN, throw=False, space="constrained"))
+    long = lb.laplace(line, np.random.default_rng(0).normal(size=(30, 12)), np.ones(30))
+    assert "w[9]" in repr(long)
+    assert "w[10]" not in repr(long)
+    assert "... and 2 more" in repr(long)
+    batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
+    assert repr(batch).startswith("LaplaceApproximation(")
+    assert batch._repr_html_() is None
+    assert "LaplaceApproximation(" in repr(jax.tree.map(lambda leaf: None, approx))
+
+
+def test_repr_within_jit(capsys):
+    jax.jit(lambda y: print(lb.laplace(coin, y)))(COIN)
+    assert "LaplaceApproximation(" in capsys.readouterr().out
+
+
+def test_an_improper_prior_is_told():
+    def flat(y):
+        real, positive = dist.constraints.real, dist.constraints.positive
+        a = numpyro.sample("a", dist.ImproperUniform(real, (), ()))
+        b = numpyro.sample("b", dist.ImproperUniform(positive, (), ()).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(a, b[0] + b[1] ** 0).expand([len(y)]).to_event(1), obs=y)
+        numpyro.sample("c", dist.Normal(b, 1).to_event(1), obs=np.ones(2))
+
+    assert "constant" not in repr(lb.laplace(coin, COIN))
+    told = repr(lb.laplace(flat, np.array([1.0, 2.0, 4.0])))
+    assert "only up to a constant: the priors of 'a' and 'b' are improper" in told
+
+
+def test_names_of_models():
+    class Callable:
+        def __call__(self):
+            pass
+
+    assert name_of(coin) == "coin"
+    assert name_of(numpyro.handlers.scale(jax.tree_util.Partial(coin), scale=2.0)) == "coin"
+    assert name_of(Callable()) == "Callable"
+
+
+def test_copies():
+    approx = lb.laplace(coin, COIN)
+    _ = approx.guide  # holds what cannot be pickled
+    for other in (pickle.loads(pickle.dumps(approx)), copy.deepcopy(approx), copy.copy(approx)):
+        assert repr(other) == repr(approx)
+        key = jax.random.key(0)
+        assert other.sample(key)["theta"] == approx.sample(key)["theta"]
+        assert jax.tree.structure(other) == jax.tree.structure(approx)

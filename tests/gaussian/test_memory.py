@@ -1,0 +1,74 @@
+"""A structured precision is never made a matrix, but where one is asked for."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import laplacebook as lb
+from laplacebook.gaussian.memory import available_memory
+
+KEY = jax.random.key(0)
+
+
+LARGE = 100_000
+STRUCTURES_AT_SCALE = {
+    "diagonal": (lb.DiagonalPrecision, [(LARGE,)]),
+    "kronecker": (
+        lambda *of: lb.KroneckerPrecision.of((lb.KroneckerBlock(*of[:3]), of[3])),
+        [(249, 249), (400, 400), (), (400, 400)],
+    ),
+    "low rank": (lb.LowRankPrecision.of, [(LARGE,), (LARGE, 5), (5,)]),
+}
+METHODS = {
+    "matvec": lambda a, v: a.matvec(v),
+    "solve": lambda a, v: a.solve(v),
+    "log_determinant": lambda a, v: a.log_determinant(),
+    "sample": lambda a, v: a.sample(KEY, (2,)),
+    "whitened": lambda a, v: a.whitened(v),
+    "half_solve": lambda a, v: a.half_solve(v),
+    "diagonal_of_inverse": lambda a, v: a.diagonal_of_inverse(),
+    "covariance_of": lambda a, v: a.covariance_of(jnp.stack([v, v])),
+}
+
+
+def sizes(jaxpr):
+    """How many numbers each array of a program has."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.size for variable in equation.outvars)
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            inner = getattr(inner, "jaxpr", inner)
+            yield from sizes(inner) if hasattr(inner, "eqns") else ()
+
+
+def largest(program, shapes):
+    abstract = [jax.ShapeDtypeStruct(shape, float) for shape in [*shapes, (LARGE,)]]
+    return max(sizes(jax.make_jaxpr(program)(*abstract).jaxpr))
+
+
+@pytest.mark.parametrize(("of", "shapes"), STRUCTURES_AT_SCALE.values())
+def test_no_matrix_is_formed(of, shapes):
+    def gradient(*given):
+        return jax.grad(lambda parts: of(*parts).log_determinant())(given[:-1])
+
+    assert largest(gradient, shapes) <= 10 * LARGE
+    for method in METHODS.values():
+        assert largest(lambda *given, m=method: m(of(*given[:-1]), given[-1]), shapes) <= 10 * LARGE
+
+
+@pytest.mark.parametrize("method", [lb.DiagonalPrecision.inverse, lb.DiagonalPrecision.matrix.fget])
+def test_a_matrix_is_formed_where_it_fits(monkeypatch, method):
+    monkeypatch.setattr("laplacebook.gaussian.memory.available_memory", lambda: 3 * 8 * LARGE**2)
+    assert largest(lambda d, _: method(lb.DiagonalPrecision(d)), [(LARGE,)]) >= LARGE**2
+    monkeypatch.setattr("laplacebook.gaussian.memory.available_memory", lambda: 8 * LARGE**2)
+    with pytest.raises(lb.LaplaceError, match=r"(?s)100,000 coordinates.*149 GiB.*74\.51 GiB"):
+        method(lb.DiagonalPrecision(jnp.ones(LARGE)))
+
+
+def test_memory_is_known_without_a_count_of_free_pages(monkeypatch):
+    """As on macOS."""
+    names = {name: i for name, i in os.sysconf_names.items() if name != "SC_AVPHYS_PAGES"}
+    monkeypatch.setattr(os, "sysconf_names", names)
+    if jax.default_backend() == "cpu":
+        assert available_memory() > 0

@@ -1,0 +1,165 @@
+"""The arguments of a model: held exactly, named in errors, copied only where they could change."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import laplacebook as lb
+from laplacebook.model.arguments import join, not_finite_arguments, split
+from tests.models import single_precision
+
+
+def model(features, y=None, *more, columns=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(w, 1).expand([2]).to_event(1), obs=features)
+
+
+NOW = 1.7e9 + np.array([0.1, 0.4, 0.2])
+LOST = [
+    (NOW, "rounding error would be"),
+    (np.stack([NOW, [0.0, 1.0, 2.0]], axis=1), "standard deviation"),
+    (np.array([1.0, 1e200]), "1e+200 would become inf"),
+    (np.array([1e-60, 2e-60]), "standard deviation"),
+    (np.array([*NOW, np.nan]), "standard deviation"),
+    (np.array([3, 5_000_000_000]), "5000000000 would become 705032704"),
+    (np.array([2**63], np.uint64), "9223372036854775808 would become 0"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), LOST)
+def test_data_that_single_precision_cannot_hold_are_refused(data, message):
+    with single_precision(), pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(model, {"t": data})
+    text = " ".join(str(caught.value).split())
+    assert (
+        message in text and "Argument 'features['t']' is" in text and "numpyro.enable_x64()" in text
+    )
+    assert jax.tree.leaves(split(model, ({"t": data},), {})[0])[0].dtype == data.dtype
+
+
+HELD = [
+    np.array([0.1, 0.2, 0.7]),
+    np.full(7, 0.1) * np.array([1, 1 + 2e-16, 1, 1, 1, 1, 1]),
+    np.float64(0.1),
+    np.float64(1.7e9 + 0.1),
+    np.array(0.3),
+    np.random.default_rng(0).normal(size=(50, 3)) * [1e-5, 1, 1e5] + [1e-4, 3, 1e6],
+    np.array([1.0, np.nan, np.inf]),
+    np.array([np.nan, np.nan]),
+    np.zeros((0, 3)),
+    np.zeros((3, 0)),
+    np.arange(5),
+    np.array([], int),
+    np.array([-(2**31), 2**31 - 1]),
+    np.ones((4, 2)),
+    np.array([1e10]),
+    np.linspace(0, 1, 10_001),
+]
+
+
+@pytest.mark.parametrize("data", HELD, ids=range(len(HELD)))
+def test_ordinary_data_are_not(data):
+    with single_precision():
+        held, _ = split(model, (data,), {})
+        assert held[0].dtype.itemsize == 4
+
+
+def test_the_rounding_that_is_refused_would_have_mattered():
+    def trend(t, y):
+        slope = numpyro.sample("slope", dist.Normal(0, 10))
+        centred = t - t.mean()
+        numpyro.sample("y", dist.Normal(slope * centred, 0.1).to_event(1), obs=y)
+
+    t = 1.7e9 + np.arange(20.0)
+    approx = lb.laplace(trend, t, 2 * (t - t.mean()))
+    assert approx.mode["slope"] == pytest.approx(2, rel=1e-4)
+    with single_precision(), pytest.raises(lb.UnsupportedModel, match="'t'"):
+        lb.laplace(trend, t, 2 * (t - t.mean()))
+
+
+def test_only_what_can_change_is_copied():
+    mine, fixed = np.ones(2), jnp.ones(2)
+    (copied, same), program = split(model, (mine, fixed), {})
+    mine[0] = 5
+    assert same is fixed and copied[0] == 1
+    (first, second), named = join([copied, same], program)
+    assert first is copied and second is fixed and named == {}
+
+
+BAD = np.zeros((6, 2))
+BAD[4, 0] = BAD[5, 0] = BAD[5, 1] = np.nan
+
+
+def test_the_argument_that_is_not_finite_is_named():
+    expected = "argument 'features' has 3 NaN, first at [4, 0]"
+    for wrapped in (model, functools.partial(model), handlers.scale(model, scale=1.0)):
+        assert not_finite_arguments(wrapped, (BAD, np.ones(3)), {}) == [expected]
+    several = not_finite_arguments(
+        model, (1.0, 2.0, 3.0, [np.inf]), {"columns": {"age": BAD - np.inf}}
+    )
+    assert several == [
+        "argument 'more[1][0]' has 1 infinite",
+        "argument 'columns['age']' has 3 NaN and 9 infinite, first at [0, 0]",
+    ]
+    assert not_finite_arguments(model, (np.arange(3), "text", np.array(["a"]), True), {}) == []
+    assert not_finite_arguments(max, (np.nan,), {})[0].endswith("has 1 NaN")
+
+
+def regression(features, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(features @ w, 1).to_event(1), obs=y)
+
+
+def test_both_site_and_argument_are_in_the_message():
+    for arguments, named in (((BAD, np.ones(6)), "features"), ((BAD * 0 + 1, BAD[:, 0]), "y")):
+        with pytest.raises(lb.NonFinite) as caught:
+            lb.laplace(regression, *(np.where(np.isnan(a), np.nan, a) for a in arguments))
+        text = " ".join(str(caught.value).split())
+        assert f"argument '{named}'" in text or named == "features"
+        assert "site 'y'" in text and "NaN, first at [4" in text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of jax, before its error
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([1.0, 2.0], "argument 'features' is a list of numbers"),
+        (np.array([1.0, 2.0], object), "an array of object values"),
+        (np.array(["a", "b"]), "argument 'features' is an array of str"),
+        ("ab", "argument 'features' is a string"),
+        (np.array([1.0, 2.0j]), "'y' is a complex number"),
+    ],
+    ids=lambda value: type(value).__name__ + str(getattr(value, "dtype", "")),
+)
+def test_what_is_no_array_of_real_numbers_is_refused(data, message):
+    with pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(model, data)
+    assert message in " ".join(str(caught.value).split())
+
+
+def test_masked_arrays_are_refused():
+    hidden = np.ma.masked_array([1.0, 400.0], mask=[False, True])
+    with pytest.raises(lb.UnsupportedModel, match="'features' is a masked array"):
+        lb.laplace(model, hidden)
+    assert lb.laplace(model, np.ma.masked_array([1.0, 2.0])).mode["w"] == pytest.approx(1)
+
+
+def test_a_column_of_a_data_frame_is_named():
+    column = pytest.importorskip("pandas").Series([1.0, 2.0])
+    with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):
+        lb.laplace(model, column)
+
+
+def test_an_error_of_the_model_itself_is_passed_on():
+    def wrong(y):
+        numpyro.sample("w", dist.Normal(0, 1))
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        lb.laplace(wrong, np.ones(2))

@@ -1,0 +1,135 @@
+"""Parameters that no distribution has give no approximation; boundaries and rounding are no error."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+import laplacebook as lb
+from laplacebook.model.distributions import parameters
+
+# Within jax.jit, and so within a fit, NumPyro cannot check them.
+UNCHECKED = {"validate_args": False}
+
+
+def beta(a):
+    p = numpyro.sample("p", dist.Beta(a, 2.0, **UNCHECKED))
+    numpyro.sample("y", dist.Bernoulli(p).expand([3]).to_event(1), obs=jnp.ones(3))
+
+
+def negative_scale(sd):
+    numpyro.sample("x", dist.Normal(0, sd, **UNCHECKED))
+
+
+def linear_probability(x):
+    w = numpyro.sample("w", dist.Normal(1.5, 0.1))
+    numpyro.sample("y", dist.Bernoulli(w * x, **UNCHECKED).to_event(1), obs=jnp.ones(2))
+
+
+def gamma_function(df):
+    x = numpyro.sample("x", dist.Normal(0, 1))
+    numpyro.sample("y", dist.StudentT(df, x, 1.0, **UNCHECKED).expand((2,)).to_event(1), obs=Y)
+
+
+def unnormalised(p):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("N", 2):
+        parts = dist.Normal(jnp.array([0.0, 1.0]) + w, 1)
+        mixing = dist.Categorical(probs=p, **UNCHECKED)
+        numpyro.sample("y", dist.MixtureSameFamily(mixing, parts, **UNCHECKED), obs=Y)
+
+
+def trials(n):
+    p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+    numpyro.sample("y", dist.Binomial(n, p, **UNCHECKED), obs=3)
+
+
+Y = np.array([0.5, 1.0])
+#: a model, its argument, what the message says
+INVALID = [
+    (beta, np.array(-0.5), "site 'p' are not valid", "concentration1 = -0.5 is not"),
+    (negative_scale, np.array(-1.0), "site 'x'", "scale = -1 is not a scale of Normal"),
+    (linear_probability, np.array([0.5, 1.0]), "site 'y'", "probs = 1.5"),
+    (gamma_function, np.array(-2.5), "site 'y'", "df = -2.5 is not a df of StudentT"),
+    (unnormalised, np.array([1.0, 3.0]), "site 'y'", "not a probs of CategoricalProbs"),
+    (trials, np.array(7.5), "site 'y'", "total_count = 7.5"),
+]
+
+
+@pytest.mark.parametrize(("model", "argument", "site", "parameter"), INVALID)
+def test_an_invalid_parameter_is_named(model, argument, site, parameter):
+    with pytest.raises(lb.NonFinite) as caught:
+        lb.laplace(model, argument)
+    message = " ".join(str(caught.value).split())
+    assert site in message and parameter in message
+    approx = jax.jit(lambda x: lb.laplace(model, x))(argument)
+    assert not approx.certificate.converged and np.isnan(approx.log_evidence)
+
+
+def test_the_same_models_with_valid_parameters():
+    arguments = [0.5, 1.0, [0.2, 0.5], 2.5, [0.25, 0.75], 7.0]
+    for (model, *_), argument in zip(INVALID, arguments, strict=True):
+        assert lb.laplace(model, np.array(argument)).certificate.converged
+
+
+def invalid(fn):
+    return [p.name for p in parameters(fn) if not np.all(p.valid)]
+
+
+BAD = dist.Normal(jnp.zeros(3), jnp.array([1.0, -1.0, 1.0]), **UNCHECKED)
+
+
+def test_a_mask_hides_invalid_parameters_of_what_it_hides():
+    seen, hidden = jnp.array([False, True, False]), jnp.array([True, False, True])
+    assert invalid(BAD.mask(seen)) == ["scale"]
+    assert invalid(BAD.mask(hidden)) == []
+    rows = BAD.to_event(1).expand((2,)).mask(jnp.array([False, False]))
+    assert invalid(rows) == []
+    assert invalid(BAD.to_event(1).expand((2,)).mask(jnp.array([False, True]))) == ["scale"]
+    parts = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), BAD, **UNCHECKED)
+    assert invalid(parts.expand((2,)).mask(jnp.array([False, False]))) == []
+    assert invalid(parts.expand((2,))) == ["scale"]
+    assert invalid(BAD.mask(False)) == []
+
+
+ROUNDED = jnp.array([[1e8, 1e-5], [0, 1e8]])
+ASYMMETRIC = dist.MultivariateNormal(jnp.zeros(2), ROUNDED, **UNCHECKED)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        dist.Poisson(0.0),
+        dist.Categorical(logits=jnp.array([0.0, -jnp.inf]), **UNCHECKED),
+        dist.Bernoulli(1.0),
+        dist.TruncatedNormal(0.0, 1.0, low=0.0, high=2.0),
+        ASYMMETRIC,
+        dist.LogNormal(0.0, 1.0).expand([3, 2]).to_event(1),
+        dist.ZeroInflatedPoisson(0.3, 2.0),
+        dist.ImproperUniform(dist.constraints.real, (), ()),
+        dist.BetaBinomial(1.0, 2.0, 10),
+    ],
+    ids=lambda fn: type(fn).__name__,
+)
+def test_no_false_alarm(fn):
+    assert invalid(fn) == []
+
+
+def test_probabilities_of_many_classes_are_rounded_in_single_precision():
+    p = np.random.default_rng(0).random(20_000).astype(np.float32)
+    p = jnp.asarray(p / p.sum(dtype=np.float64) * (1 + 2e-6), jnp.float32)
+    assert invalid(dist.Categorical(probs=p, **UNCHECKED)) == []
+    assert invalid(dist.Categorical(probs=p * 1.01, **UNCHECKED)) == ["probs"]
+
+
+def test_masked_rows_may_have_parameters_that_are_not_valid():
+    def model(sd, seen):
+        x = numpyro.sample("x", dist.Normal(0, 1))
+        with numpyro.plate("N", 2), handlers.mask(mask=seen):
+            numpyro.sample("y", dist.Normal(x, jnp.where(seen, sd, -1.0), **UNCHECKED), obs=Y)
+
+    approx = lb.laplace(model, np.array([1.0, -1.0]), np.array([True, False]))
+    assert approx.mode["x"] == pytest.approx(0.25, rel=1e-8)

@@ -1,0 +1,85 @@
+"""Is the change of a log joint the integral of its slope?"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize, root
+from scipy.special import expit
+
+import laplacebook as lb
+from laplacebook.gaussian.precision import DensePrecision
+from laplacebook.search.follows_gradient import follows_gradient
+from tests.models import coin
+
+#: smooth ones, with their modes at zero: the last is singular at -0.3, or bends within a tenth of
+#: the way that is looked at, as separable classes do
+SMOOTH = {
+    "quadratic": lambda x: x @ x / 2,
+    "skewed": lambda x: jnp.sum(jnp.exp(x) - x),
+    "heavy tails": lambda x: jnp.sum(2 * jnp.log1p(x**2 / 3)),
+    "valley": lambda x: 50 * (x[1] - x[0] ** 2) ** 2 + x @ x / 2,
+    "singular": lambda x: jnp.sum(x / 0.3 - jnp.log(x + 0.3)),
+    "separable": lambda x: x @ x / 2 + jnp.sum(jax.nn.softplus(-1e3 * x - 15) + 1e3 * SMALL * x),
+}
+SMALL = expit(-15)
+FEATURES = np.array([[1.0, -1.2], [1.0, -0.5], [1.0, 0.3], [1.0, 0.9]])
+TARGETS = np.array([0.0, 0.0, 1.0, 1.0])
+
+
+def check(f):
+    precision = DensePrecision.of(jax.hessian(f)(jnp.zeros(2)))
+    return bool(follows_gradient(f, jnp.zeros(2), precision, jnp.full(2, 0.3)))
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth_ones_do(name):
+    assert check(SMOOTH[name])
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_with_a_jump_or_a_hidden_slope_they_do_not(name):
+    assert not check(lambda x: SMOOTH[name](x) + 5 * (x[0] + x[1] / 7 > 1e-3))
+    assert not check(lambda x: SMOOTH[name](x) + 50 * jax.lax.stop_gradient(x[0] + x[1] / 7))
+
+
+@pytest.mark.parametrize("heads", range(10))
+def test_near_the_end_of_an_interval_it_stays_within(heads):
+    tosses = np.repeat([1.0, 0.0], [heads, 9 - heads])
+    approx = lb.laplace(coin, tosses, space="constrained")
+    assert approx.mode["theta"] == pytest.approx((1 + heads) / 11)
+
+
+def log_evidence(scale):
+    """Laplace's log evidence for the separable data, with a prior N(0, scale^2 I), by SciPy."""
+
+    def loss(w):
+        a = FEATURES @ w
+        return w @ w / (2 * scale**2) + np.sum(np.logaddexp(0, a) - TARGETS * a)
+
+    def gradient(w):
+        return w / scale**2 + FEATURES.T @ (expit(FEATURES @ w) - TARGETS)
+
+    def hessian(w):
+        y = expit(FEATURES @ w)
+        return np.eye(2) / scale**2 + (FEATURES.T * y * (1 - y)) @ FEATURES
+
+    near = minimize(loss, np.zeros(2), method="trust-exact", jac=gradient, hess=hessian).x
+    mode = root(gradient, near, jac=hessian, tol=1e-14).x
+    return -loss(mode) - 2 * np.log(scale) - np.log(np.linalg.det(hessian(mode))) / 2
+
+
+def test_separable_classes_have_a_mode_under_a_wide_prior():
+    """Most of the rise of the loss is within a hundredth of a standard deviation, on one side."""
+
+    def fitted(scale):
+        covariance = scale**2 * jnp.eye(2)
+        return lb.laplace(
+            lb.models.logistic_regression, FEATURES, TARGETS, prior_covariance=covariance
+        ).log_evidence
+
+    scales = np.array([1.0, 100.0, 1e4])
+    values, slopes = jax.vmap(jax.value_and_grad(fitted))(scales)
+    np.testing.assert_allclose(values, [log_evidence(s) for s in scales], rtol=1e-8)
+    steps = [log_evidence(1.001 * s) - log_evidence(s / 1.001) for s in scales]
+    np.testing.assert_allclose(slopes * scales, np.array(steps) / np.log(1.001**2), rtol=1e-4)

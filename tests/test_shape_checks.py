@@ -1,0 +1,49 @@
+"""Each file whose functions have shapes is checked while the tests run: a wrong one is an error."""
+
+import inspect
+import types
+from importlib import import_module
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "laplacebook"
+#: a model within a check would be read anew at every trace; see conftest.py
+UNCHECKED = PACKAGE / "models.py"
+
+
+def named(path):
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def with_shapes(module):
+    """Each function of a module with the names of its parameters, and which of them have shapes."""
+    for function in vars(module).values():
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+            known = inspect.signature(function).parameters.values()
+            named = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+            kinds = {p.name: p.annotation for p in named if isinstance(p.annotation, type)}
+            shaped = [n for n, k in kinds.items() if issubclass(k, jaxtyping.AbstractArray)]
+            if shaped:
+                yield function, [p.name for p in named], shaped
+
+
+FUNCTIONS = [
+    found
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.stem != "__init__" and path != UNCHECKED
+    for found in with_shapes(import_module(named(path)))
+]
+
+
+def test_every_folder_has_such_functions():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= {function.__module__.split(".")[1] for function, *_ in FUNCTIONS}
+
+
+@pytest.mark.parametrize(("function", "names", "shaped"), FUNCTIONS)
+def test_what_has_no_shape_is_caught(function, names, shaped):
+    with pytest.raises(jaxtyping.TypeCheckError) as error:
+        function(**dict.fromkeys(names, "no array"))
+    assert any(name in str(error.value) for name in names)

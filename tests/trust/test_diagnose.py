@@ -1,0 +1,285 @@
+"""Targets that deserve trust, targets that do not, and the reason that is given."""
+
+from dataclasses import replace
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from arviz_stats.base.array import array_stats
+from scipy import integrate, stats
+
+import laplacebook as lb
+from laplacebook.base.weights import pareto_k
+from laplacebook.evidence.importance import importance_weights
+from tests.model.test_start import square
+from tests.models import coin, line, normal
+
+KEY = jax.random.key(0)
+COIN = np.repeat([1.0, 0.0], [8, 1])
+
+
+def regression():
+    features = np.random.default_rng(0).normal(size=(20, 3))
+    return lb.laplace(line, features, features @ np.array([1.0, -1.0, 0.5]))
+
+
+def student(x, nu):
+    return jnp.sum(dist.StudentT(nu).log_prob(x))
+
+
+def bumps(x, at, height, precision):
+    """A bump of area sqrt(2 pi) at 0, and another."""
+    return jnp.logaddexp(-(x**2) / 2, height - precision * (x - at) ** 2 / 2)
+
+
+def numbers(*values):
+    """As data, so that other values need no other program."""
+    return [np.float64(value) for value in values]
+
+
+def test_of_a_gaussian_everything_is_exact():
+    approx = regression()
+    found = lb.diagnose(approx, KEY)
+    assert found.level == "good"
+    assert found.pareto_k == -np.inf
+    assert found.effective_fraction == pytest.approx(1)
+    assert found.evidence_difference.value == pytest.approx(0, abs=1e-10)
+    assert found.importance_log_evidence.standard_error < 1e-10
+    assert [one.skewness for one in found.slices] == pytest.approx([0, 0, 0], abs=1e-8)
+    assert found.other_modes == ()
+    assert (found.rise, found.share_elsewhere) == (-np.inf, 0)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_numbers_are_those_of_the_importance_weights(space):
+    approx = lb.laplace(coin, COIN, space=space)
+    found = lb.diagnose(approx, KEY, 3_000)
+    drawn = jax.random.split(KEY)[0]
+    weights = np.asarray(importance_weights(approx, drawn, 3_000))
+    clipped = np.maximum(weights, weights[np.isfinite(weights)].min() - 1000)
+    assert found.pareto_k == pytest.approx(array_stats.psislw(-clipped)[1], rel=1e-12)
+    assert found.pareto_k == pytest.approx(arviz.psislw(clipped)[1], abs=0.05)
+    ratios = np.exp(weights)
+    assert found.effective_sample_size == pytest.approx(ratios.sum() ** 2 / (ratios**2).sum())
+    assert found.importance_log_evidence == lb.importance_sampling(approx, drawn, 3_000)
+    assert found.importance_log_evidence.value == pytest.approx(-np.log(110), abs=0.03)
+
+
+def test_much_data_makes_it_good():
+    found = lb.diagnose(lb.laplace(coin, np.tile(COIN, 100)), KEY)
+    assert found.level == "good"
+    assert found.verdict.startswith("good: Pareto k-hat 0.")
+    assert "no other mode from 8 starts" in found.verdict
+
+
+@pytest.mark.parametrize("nu", [2.0, 3.0])
+def test_heavy_tails_are_bad(nu):
+    found = lb.diagnose(lb.laplace_of_density(student, 0.1, *numbers(nu)), KEY, starts=1)
+    assert found.level == "bad"
+    assert found.pareto_k > 0.7
+    assert np.isinf(found.importance_log_evidence.standard_error)
+    assert "above 0.7" in found.verdict
+    assert "cannot check the log evidence" in found.verdict
+
+
+def test_a_vague_normal_is_not_good():
+    found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), KEY)
+    assert found.level != "good"
+    assert {one.axis for one in found.slices} == {"mean", "sd"}
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_a_skewed_posterior_is_not_good(space):
+    def near_the_edge():
+        numpyro.sample("p", dist.Beta(2.0, 30.0))
+
+    found = lb.diagnose(lb.laplace(near_the_edge, space=space), KEY)
+    assert found.level != "good"
+    assert max(abs(one.skewness) for one in found.slices) > 0.4
+
+
+def test_modes_of_equal_height_are_bad():
+    approx = lb.laplace(square, 4.0)
+    found = lb.diagnose(approx, KEY)
+    (other,) = found.other_modes
+    assert other.mode["x"] == pytest.approx(-float(approx.mode["x"]))
+    assert other.log_evidence == pytest.approx(float(approx.log_evidence))
+    assert found.share_elsewhere == pytest.approx(0.5)
+    assert found.rise == 0
+    assert found.level == "bad"
+    assert "holds 50% of the evidence (above 1%), at the same height" in found.verdict
+    assert "2 modes found" in repr(found)
+
+
+def test_modes_that_are_known_count_without_a_search():
+    approx = lb.laplace(square, 4.0, starts=6, key=KEY)
+    assert lb.diagnose(approx, KEY, starts=1).other_modes == approx.other_modes
+    again = lb.diagnose(approx, KEY, starts=8)
+    assert len(again.other_modes) == 1
+    assert "not searched for" in lb.diagnose(lb.laplace(square, 4.0), KEY, starts=1).verdict
+
+
+@pytest.mark.parametrize(
+    ("height", "precision", "level", "rise"),
+    [(np.log(3), 9.0, "bad", np.log(3)), (-1.0, 1.0, "bad", -1.0), (-6.0, 1.0, "good", -6.0)],
+)
+def test_a_far_mode_counts_by_its_evidence(height, precision, level, rise):
+    """Draws from q do not reach it: to them, q is perfect."""
+    approx = lb.laplace_of_density(bumps, 0.1, *numbers(12.0, height, precision))
+    found = lb.diagnose(approx, KEY, starts=12)
+    assert found.effective_fraction > 0.99
+    (other,) = found.other_modes
+    area = np.exp(height) / np.sqrt(precision)
+    assert other.log_evidence == pytest.approx(np.log(area * np.sqrt(2 * np.pi)), abs=1e-6)
+    assert found.share_elsewhere == pytest.approx(area / (1 + area), abs=1e-6)
+    assert found.rise == pytest.approx(rise, abs=1e-6)
+    assert found.level == level
+    assert ("not the highest mode" in found.verdict) == (rise > 0)
+
+
+def test_a_higher_mode_without_evidence_is_told():
+    shape = numbers(12.0, 1.0, 1e6)
+    found = lb.diagnose(lb.laplace_of_density(bumps, 0.1, *shape), KEY, starts=1)
+    spike = lb.laplace_of_density(bumps, 12.0, *shape)
+    found = replace(found, other_modes=(spike,))
+    assert found.share_elsewhere < 0.01
+    assert found.level == "usable"
+    assert "not the highest mode: the log joint rises by 1" in found.verdict
+
+
+def on_the_unit_interval(y):
+    theta = numpyro.sample("theta", dist.Uniform(0, 1))
+    numpyro.sample("y", dist.Normal(theta, 1), obs=y)
+
+
+def test_an_evidence_above_the_maximum_likelihood_is_impossible():
+    """A Gaussian wider than the support: its weights are equal but for rounding, or zero, and k-hat is blind."""
+    approx = lb.laplace(on_the_unit_interval, 0.5, space="constrained")
+    found = lb.diagnose(approx, KEY)
+    exact = np.log(integrate.quad(lambda theta: stats.norm.pdf(0.5, theta), 0, 1)[0])
+    assert float(approx.log_evidence) > stats.norm.logpdf(0) > exact
+    assert found.pareto_k < 0
+    assert found.slices[0].skewness == pytest.approx(0, abs=0.02)  # an end on the grid, by rounding
+    assert found.maximum_log_likelihood.log_likelihood == pytest.approx(stats.norm.logpdf(0))
+    assert found.excess == pytest.approx(-stats.norm.logpdf(0))
+    assert found.importance_log_evidence.value == pytest.approx(exact, abs=0.1)
+    assert found.level == "bad"
+    assert "exceeds the maximum log likelihood by 0.92: impossible" in found.verdict
+    assert "beyond log 2" in found.verdict
+    assert "maximum log likelihood -0.9189" in repr(found)
+
+
+def test_the_bound_is_looked_at_only_where_it_says_something():
+    def flat(y):
+        theta = numpyro.sample("theta", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(theta, 1), obs=y)
+
+    def tempered(y):
+        with numpyro.handlers.scale(scale=0.01):
+            theta = numpyro.sample("theta", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(theta, 1), obs=y)
+
+    plain = lb.laplace_of_density(lambda x: -(x**2) / 20, 1.0)
+    approxes = [lb.laplace(flat, 1.0), lb.laplace(tempered, 0.0), plain]
+    assert all(approx.log_occam_factor > 0 for approx in approxes)
+    for approx in [*approxes, lb.laplace(coin, COIN)]:
+        found = lb.diagnose(approx, KEY, starts=1)
+        assert found.maximum_log_likelihood is None
+        assert found.excess == -np.inf
+
+
+def test_an_occam_factor_above_one_is_not_yet_impossible():
+    """The Gaussian about the prior's mode is too wide; but elsewhere the data are more likely."""
+
+    def held(y):
+        theta = numpyro.sample("theta", dist.Beta(3.0, 3.0))
+        numpyro.sample("y", dist.Normal(theta, 2), obs=y)
+
+    approx = lb.laplace(held, 3.0, space="constrained")
+    assert approx.log_occam_factor > 0
+    found = lb.diagnose(approx, KEY, starts=1)
+    highest = found.maximum_log_likelihood.log_likelihood
+    assert highest == pytest.approx(stats.norm.logpdf(3, 1, 2), abs=0.05)  # at the edge, theta = 1
+    assert found.excess == pytest.approx(float(approx.log_evidence - highest))
+    assert found.excess < 0
+    assert "impossible" not in found.verdict
+
+
+def test_many_coordinates_near_a_gaussian():
+    """Each of 100 coordinates is nearly Gaussian; the evidence adds up their errors."""
+
+    def counts(y):
+        rate = numpyro.sample("rate", dist.Gamma(1.0, 0.02).expand([100]).to_event(1))
+        numpyro.sample("y", dist.Poisson(rate).to_event(1), obs=y)
+
+    y = np.random.default_rng(0).poisson(50, size=100)
+    found = lb.diagnose(lb.laplace(counts, y), KEY, 1_000, starts=1)
+    assert len(found.slices) == 20
+    assert max(abs(one.skewness) for one in found.slices) < 0.2
+    assert found.effective_fraction < 0.8
+    assert found.level != "good"
+    assert "20 longest of 100 axes" in repr(found)
+    assert "of all 100 coordinates together" in str(found._findings)
+
+
+def test_units_do_not_matter():
+    found = [
+        lb.diagnose(lb.laplace(scaled, 1.3, scale, start={"x": scale}), KEY)
+        for scale in numbers(1.0, 1e6)
+    ]
+    assert found[0].pareto_k == pytest.approx(found[1].pareto_k, rel=1e-6)
+    assert found[0].verdict == found[1].verdict
+    assert found[0].slices[0].skewness == pytest.approx(found[1].slices[0].skewness, rel=1e-6)
+
+
+def scaled(y, scale):
+    x = numpyro.sample("x", dist.Normal(0, 2 * scale))
+    numpyro.sample("y", dist.Normal((x / scale) ** 3, 0.5), obs=y)
+
+
+def test_a_lump_of_equal_weights_below_a_few():
+    """ArviZ would divide by zero; far modes make such weights."""
+    weights = np.zeros(4_000)
+    weights[:5] = [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert pareto_k(jnp.asarray(weights)) == np.inf
+    assert pareto_k(jnp.asarray(1e-4 * weights)) == -np.inf
+
+
+def test_the_key_decides():
+    approx = lb.laplace(coin, COIN)
+    one, same, other = (lb.diagnose(approx, jax.random.key(i)) for i in (1, 1, 2))
+    assert repr(one) == repr(same)
+    assert one.pareto_k != other.pareto_k
+
+
+def test_what_is_printed():
+    found = lb.diagnose(regression(), KEY)
+    for text in (repr(found), found._repr_html_()):
+        assert "good: Pareto k-hat -inf" in text
+        assert "w[0]" in text
+        assert "4,000 of 4,000 draws" in text
+    assert repr(found).startswith("good")
+    assert max(map(len, repr(found).splitlines())) <= 100
+
+
+def test_what_cannot_be_diagnosed():
+    approx = lb.laplace(coin, COIN)
+    with pytest.raises(ValueError, match="num_samples must be 100 or more"):
+        lb.diagnose(approx, KEY, 99)
+    for wrong in ({"num_samples": 0}, {"starts": 0}, {"starts": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number"):
+            lb.diagnose(approx, KEY, **wrong)
+    with pytest.raises(lb.LaplaceError, match="The fit failed"):
+        lb.diagnose(lb.laplace(coin, np.append(COIN, np.nan), throw=False), KEY)
+    with pytest.raises(ValueError, match=r"batch.*on one at a time, jax\.tree\.map"):
+        lb.diagnose(jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN])), KEY)
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        jax.jit(lambda y: lb.diagnose(lb.laplace(coin, y), KEY).effective_sample_size)(COIN)
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        jax.jit(lambda key: lb.diagnose(approx, key).effective_sample_size)(KEY)
+    with pytest.raises(lb.NonFinite, match="NaN"):
+        lb.diagnose(lb.laplace_of_density(lambda x: jnp.where(x > 2, jnp.nan, -(x**2)), 0.5), KEY)
