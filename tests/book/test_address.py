@@ -19,7 +19,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from tools.notebooks import installation
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 ELSEWHERE = {
     "Source": "https://example.org/ada/laplace",
