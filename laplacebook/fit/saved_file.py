@@ -83,7 +83,7 @@ def save(approx: Any, path: str | os.PathLike) -> None:
             remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
         )
     if not approx.certificate.converged:
-        raise failed_fit("This fit")
+        raise failed_fit("This fit", "there is nothing to save")
     header = {
         "format_version": _FORMAT,
         "laplacebook_version": __version__,
