@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
-from laplacebook.curvature.hessian import in_single, rough_hessian, value_gradient_hessian
+from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.fit.chunk_checks import changed, require_same_prior, same_to
@@ -37,9 +37,6 @@ from laplacebook.search.metric import FEW
 from laplacebook.search.mode import MANY, Certificate
 from laplacebook.search.newton import Search, ended
 from laplacebook.search.newton_step import (
-    EXACT,
-    KEPT,
-    ROUGH,
     Look,
     Verdict,
     conclude,
@@ -176,14 +173,10 @@ def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
         step = _next_step(state)
         look = _total(passes, at, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
         verdict: Verdict = _judge(state, step, look)
-        if verdict.renewal == EXACT and look.hessian is not None:
-            hessian = look.hessian
-        elif verdict.renewal > KEPT:
-            rough = verdict.renewal == ROUGH and start.dtype == jnp.float64
+        hessian = state.hessian
+        if verdict.renew:
             there = _point_after(state, step, verdict)
-            hessian = passes.sum(_rough if rough else _exact, there)
-        else:
-            hessian = state.hessian
+            hessian = passes.sum(_hessian, there) if look.hessian is None else look.hessian
         state = _conclude(state, step, look, verdict, hessian)
     return _ended(state)
 
@@ -217,13 +210,8 @@ def _many(part: Part, u: Array) -> Look:
 
 
 @jax.jit
-def _exact(part: Part, u: Array) -> Array:
+def _hessian(part: Part, u: Array) -> Array:
     return value_gradient_hessian(part.loss, u)[3]
-
-
-@jax.jit
-def _rough(part: Part, u: Array) -> Array:
-    return rough_hessian(in_single(part).loss, u)
 
 
 def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:

@@ -13,14 +13,14 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
 from laplacebook.curvature.eigenvalues import ritz
-from laplacebook.curvature.hessian import in_single, rough_hessian, value_gradient_hessian
+from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Leaf, Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from laplacebook.search.lbfgs import Polished, descend, polish
-from laplacebook.search.metric import COARSEST, FEW
+from laplacebook.search.metric import COARSEST
 from laplacebook.search.newton import newton
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
@@ -108,35 +108,23 @@ def find_mode(
         A :class:`Mode`. Nothing is raised: the certificate says whether there is a mode.
     """
     closed, constants = jax.closure_convert(f, start, *parameters)
-    rough: Callable | None = None
-    low: tuple = ()
-    if start.dtype == jnp.float64 and start.size > FEW:
-        rounded = in_single(parameters)
-        rough, captured = jax.closure_convert(partial(rough_hessian, f), start, *rounded)
-        low = (*rounded, *captured)
-    searched = _find_mode(closed, rough, start, (*parameters, *constants), low)
-    point, beside, hessian, certified = searched
+    point, beside, hessian, certified = _find_mode(closed, start, (*parameters, *constants))
     return Mode(point, beside, hessian, Certificate(*certified))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _find_mode(
-    f: Callable, rough: Callable | None, start: Array, constants: Any, low: Any
-) -> tuple:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _find_mode(f: Callable, start: Array, constants: Any) -> tuple:
     if start.size > MANY:
         start = descend(lambda x: f(x, *constants)[0], start)
-    hessian = None if rough is None else lambda x: rough(x, *low)
-    end = newton(lambda x: f(x, *constants), start, hessian)
+    end = newton(lambda x: f(x, *constants), start)
     certified = (end.converged, end.newton_decrement, end.iterations, end.condition_number)
     return end.point, end.beside, end.hessian, certified
 
 
 @_find_mode.defjvp
-def _find_mode_jvp(
-    f: Callable, rough: Callable | None, primals: tuple, tangents: tuple
-) -> tuple[tuple, tuple]:
-    start, constants, low = primals
-    point, beside, hessian, certified = _find_mode(f, rough, start, constants, low)
+def _find_mode_jvp(f: Callable, primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    start, constants = primals
+    point, beside, hessian, certified = _find_mode(f, start, constants)
 
     real = loud_tangents(tangents[1], certified[0])
 
