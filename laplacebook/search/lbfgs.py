@@ -222,7 +222,7 @@ def _descend(f: Callable, state: _State, near_enough: float) -> tuple[Array, Arr
 
 
 MAX_STEPS = 5000
-STEPS = 50  # of L-BFGS between two looks at the Newton decrement
+STRETCH = 50  # steps of L-BFGS between two looks at the Newton decrement
 NEAR = 0.1  # posterior standard deviations: from here Newton steps are the quicker way
 PRODUCTS = 500  # of the Hessian with a vector, in one Newton step
 
@@ -286,8 +286,8 @@ def _approach(f: Callable, start: Array) -> Array:
         return (optax.apply_updates(x, update), memory), None
 
     def advance(state: _Approach) -> _Approach:
-        (x, memory), _ = lax.scan(step, (state.x, state.memory), length=STEPS)
-        return _Approach(x, memory, newton_step(f, x)[1], state.steps + STEPS)
+        (x, memory), _ = lax.scan(step, (state.x, state.memory), length=STRETCH)
+        return _Approach(x, memory, newton_step(f, x)[1], state.steps + STRETCH)
 
     def far(state: _Approach) -> Array:
         going = jnp.all(jnp.isfinite(state.x)) & (state.steps < MAX_STEPS)
