@@ -23,9 +23,11 @@ from laplacebook.gaussian.precision import (
     DiagonalPrecision,
     Precision,
     blocks_of,
+    loud,
 )
 from laplacebook.model.start import off_centre
 from laplacebook.model.trace import Terms
+from laplacebook.search.certificate import Search
 from laplacebook.search.follows_gradient import (
     LOOK_NODES,
     NODES,
@@ -34,8 +36,8 @@ from laplacebook.search.follows_gradient import (
     follows_finely,
 )
 from laplacebook.search.metric import FEW
-from laplacebook.search.mode import MANY, Certificate
-from laplacebook.search.newton import Search, ended
+from laplacebook.search.mode import MANY
+from laplacebook.search.newton import ended
 from laplacebook.search.newton_step import (
     Look,
     Verdict,
@@ -128,14 +130,13 @@ def laplace_of_chunks(
     first = passes.first  # fewer rows
     with twice_differentiable():
         found = _search(passes, u)
-    exact = kept(found.hessian, [site.size for site in first.sites], structure)
-    terms, sound = found.beside, bool(found.converged) and _confirmed(passes, found, exact)
-    certificate = Certificate(
-        jnp.asarray(sound), found.newton_decrement, found.iterations, found.condition_number
-    )
+    exact = kept(found.curvature, [site.size for site in first.sites], structure)
+    stationary = bool(found.certificate.converged)
+    sound = stationary and _confirmed(passes, found, exact)
+    certificate = replace(found.certificate, converged=jnp.asarray(sound))
     density = ChunkedDensity.of(passes)
     if throw and not sound:
-        raise explain(density, found.point, certificate, bool(found.converged))
+        raise explain(density, found.point, certificate, stationary)
     precision = exact
     if sound and curvature != "hessian":
         precision = _summed(passes, found.point, settings)
@@ -143,8 +144,9 @@ def laplace_of_chunks(
             if throw:
                 raise _not_positive_definite(settings)
             sound, certificate = False, replace(certificate, converged=jnp.zeros((), bool))
-    loud = jnp.where(sound, 1, jnp.nan).astype(u.dtype)
-    terms, point, precision = jax.tree.map(lambda x: x * loud, (terms, found.point, precision))
+    factor = loud(jnp.asarray(sound), u.dtype)
+    parts = found.point, found.beside, precision
+    point, terms, precision = jax.tree.map(lambda x: x * factor, parts)
     return LaplaceApproximation(
         terms.values,
         point,

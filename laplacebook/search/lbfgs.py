@@ -10,7 +10,8 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
 from laplacebook.curvature.eigenvalues import ritz
-from laplacebook.gaussian.precision import Leaf
+from laplacebook.gaussian.precision import Precision
+from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.metric import COARSEST
 
 ROUNDS = 100  # of L-BFGS, each in the metric of the point where it begins
@@ -18,27 +19,7 @@ STEPS = 100  # of L-BFGS in a round
 MEMORY = 30  # of its steps
 STALLED = 3  # rounds that bring the point no nearer
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
-
-
-class Polished(NamedTuple):
-    """Where the search ended.
-
-    Attributes:
-        point: shape (D,).
-        beside: what f returns there beside its value.
-        precision: the precision there.
-        converged: whether the Newton decrement is at most the tolerance, and the Hessian has no
-            direction of negative curvature among those that ten steps of Lanczos see.
-        newton_decrement: sqrt(g' A^-1 g) with that precision A.
-        iterations: steps of L-BFGS.
-    """
-
-    point: Leaf
-    beside: Any
-    precision: Any
-    converged: Leaf
-    newton_decrement: Leaf
-    iterations: Leaf
+EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 
 
 class _State(NamedTuple):
@@ -58,10 +39,10 @@ class _State(NamedTuple):
 
 def polish(
     f: Callable[[Array], tuple[Array, Any]],
-    precision_at: Callable[[Array], Any],
+    precision_at: Callable[[Array], Precision],
     start: Float[Array, " D"],
     tolerance: float | None = None,
-) -> Polished:
+) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
     In coordinates z, x = start + R'^-1 z with A = R R' the precision at the start, the curvature of
@@ -79,7 +60,9 @@ def polish(
             machine precision, or in single precision 0.001.
 
     Returns:
-        What was found. Nothing is raised.
+        A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
+        is certified where the Newton decrement by that precision is at most the tolerance, and the
+        Hessian has no direction of negative curvature among those that ten steps of Lanczos see.
     """
     near_enough = enough(tolerance, start.dtype)
 
@@ -150,7 +133,9 @@ def polish(
     )
     end = lax.while_loop(go_on, advance, first)
     settled = near(end) & (end.lowest >= 0)
-    return Polished(end.x, end.beside, end.precision, settled, end.decrement, end.iterations)
+    condition = jnp.where(settled, _condition_number(end.precision), jnp.inf)
+    certificate = Certificate(settled, end.decrement, end.iterations, condition)
+    return Search(end.x, end.beside, end.precision, certificate)
 
 
 def enough(tolerance: float | None, dtype: Any) -> float:
@@ -160,7 +145,7 @@ def enough(tolerance: float | None, dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
 
 
-def _lowest(f: Callable, x: Array, precision: Any) -> tuple[Array, Array]:
+def _lowest(f: Callable, x: Array, precision: Precision) -> tuple[Array, Array]:
     """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
     product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
     values, vectors = ritz(
@@ -169,6 +154,13 @@ def _lowest(f: Callable, x: Array, precision: Any) -> tuple[Array, Array]:
     rounding = jnp.finfo(x.dtype).eps ** 0.5 * jnp.max(jnp.abs(values))
     lowest = jnp.where(values[0] >= -rounding, 0, values[0])
     return precision.whitened(vectors[0]), lowest
+
+
+def _condition_number(precision: Precision) -> Array:
+    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
+    root = jnp.sqrt(precision.diagonal_of_matrix())
+    above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
+    return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]
 
 
 def _downhill(state: _State) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.metric import FEW
 from laplacebook.search.newton_step import (
     Look,
@@ -21,28 +22,6 @@ from laplacebook.search.newton_step import (
     point_after,
     unfinished,
 )
-
-
-class Search(NamedTuple):
-    """Where a search ended, and what is known there.
-
-    Attributes:
-        point: shape (D,).
-        beside: what f returns there beside its value.
-        hessian: the Hessian of f there, shape (D, D); an estimate of it if not converged.
-        converged: whether the point is certified to be a minimum.
-        newton_decrement: its distance from the minimum in posterior standard deviations.
-        condition_number: of the Hessian scaled to unit diagonal; infinite if that is singular.
-        iterations: how often f and its gradient were evaluated.
-    """
-
-    point: Array
-    beside: Any
-    hessian: Array
-    converged: Array
-    newton_decrement: Array
-    condition_number: Array
-    iterations: Array
 
 
 def newton(
@@ -67,7 +46,8 @@ def newton(
         start: where the search begins, shape (D,).
 
     Returns:
-        A :class:`Search`. Nothing is raised: ``converged`` says whether there is a minimum.
+        A :class:`~laplacebook.search.certificate.Search` with the Hessian, or one from the way if not converged.
+        Nothing is raised: the certificate says whether there is a minimum.
     """
     _, beside = jax.eval_shape(f, start)
     first = initial_state(start, beside)
@@ -76,15 +56,9 @@ def newton(
 
 def ended(end: State) -> Search:
     """What is known where a search stopped."""
-    return Search(
-        end.x,
-        end.beside,
-        end.hessian,
-        end.certified,
-        end.decrement,
-        end.metric.condition_number(),
-        end.iteration,
-    )
+    condition = end.metric.condition_number()
+    certificate = Certificate(end.certified, end.decrement, end.iteration, condition)
+    return Search(end.x, end.beside, end.hessian, certificate)
 
 
 def _iterate(f: Callable, state: State) -> State:

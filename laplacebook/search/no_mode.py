@@ -19,8 +19,8 @@ from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
+from laplacebook.search.certificate import Certificate
 from laplacebook.search.metric import COARSEST, rounding_floor
-from laplacebook.search.mode import Certificate
 from laplacebook.search.newton_step import MAX_ITERATIONS
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1

@@ -101,10 +101,10 @@ def test_finds_what_scipys_trust_exact_finds(problem, method, monkeypatch):
         value, mode.point + 1e-3, jac=gradient, hess=hessian, method="trust-exact", tol=1e-10
     )
     assert mode.certificate.converged
-    deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.hessian)))
+    deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.curvature)))
     assert np.abs((theirs.x - mode.point) / deviations).max() < 1e-6
     exact = hessian(mode.point)
-    np.testing.assert_allclose(mode.hessian, exact, rtol=1e-12, atol=1e-12 * np.max(exact))
+    np.testing.assert_allclose(mode.curvature, exact, rtol=1e-12, atol=1e-12 * np.max(exact))
 
 
 def test_a_saddle_does_not_hold_the_search():
