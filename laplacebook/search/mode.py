@@ -18,7 +18,7 @@ from laplacebook.gaussian.precision import Precision, loud
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.lbfgs import descend, polish
+from laplacebook.search.lbfgs import descend, search_by_lbfgs
 from laplacebook.search.newton import newton
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
@@ -97,7 +97,7 @@ def no_tangents(certificate: Certificate) -> Certificate:
 def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings) -> Search:
     """The mode that a search from ``start`` reaches, and the precision there.
 
-    By Newton steps where the curvature is the Hessian, else by :func:`~laplacebook.search.lbfgs.polish`.
+    By Newton steps where the curvature is the Hessian, else by :func:`~laplacebook.search.lbfgs.search_by_lbfgs`.
     ``jit``- and ``vmap``-able; derivatives go through the mode by the implicit function theorem,
     with the exact Hessian.
 
@@ -124,23 +124,25 @@ def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings)
 
     f, of_f = jax.closure_convert(loss, start, density)
     a, of_a = jax.closure_convert(curved, start, density)
-    return _polish(f, a, settings.tolerance, start, ((density, *of_f), (density, *of_a)))
+    return _by_lbfgs(f, a, settings.tolerance, start, ((density, *of_f), (density, *of_a)))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _polish(
+def _by_lbfgs(
     f: Callable, precision_at: Callable, tolerance: float | None, start: Array, constants: Any
 ) -> Search:
     of_f, of_a = constants
-    return polish(lambda x: f(x, *of_f), lambda x: precision_at(x, *of_a), start, tolerance)
+    return search_by_lbfgs(
+        lambda x: f(x, *of_f), lambda x: precision_at(x, *of_a), start, tolerance
+    )
 
 
-@_polish.defjvp
-def _polish_jvp(
+@_by_lbfgs.defjvp
+def _by_lbfgs_jvp(
     f: Callable, precision_at: Callable, tolerance: float | None, primals: tuple, tangents: tuple
 ) -> tuple[Search, Search]:
     start, (of_f, of_a) = primals
-    end = _polish(f, precision_at, tolerance, *primals)
+    end = _by_lbfgs(f, precision_at, tolerance, *primals)
     to_f, to_a = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:
