@@ -35,7 +35,7 @@ from laplacebook.search.follows_gradient import (
     fails,
     follows_finely,
 )
-from laplacebook.search.metric import FEW
+from laplacebook.search.metric import FEW, inside
 from laplacebook.search.mode import MANY
 from laplacebook.search.newton import ended
 from laplacebook.search.newton_step import (
@@ -49,7 +49,6 @@ from laplacebook.search.newton_step import (
     unfinished,
 )
 from laplacebook.search.no_mode import explain, twice_differentiable
-from laplacebook.search.search import EDGE
 
 ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode
@@ -249,8 +248,7 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
         UnsupportedModel: the log prior of a chunk is another than that of the first.
     """
     terms: Terms = found.beside
-    widths = jnp.sqrt(precision.diagonal_of_inverse())
-    if passes.first.space == "constrained" and not jnp.all(terms.room > EDGE * widths):
+    if not inside(passes.first.space, terms.room, precision):
         return False
     direction = direction_of_look(found.point, precision, terms.room)
     nodes = jnp.asarray(NODES, found.point.dtype)
