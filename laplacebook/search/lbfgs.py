@@ -51,8 +51,8 @@ def search_by_lbfgs(
 
     In coordinates z, x = start + R'^-1 z with A = R R' the precision at the start, the curvature of
     f is close to the identity, as close as A is to the Hessian; there L-BFGS needs few steps. Each
-    round begins with the precision of its own start. No Hessian of f is
-    computed, so that it may be indefinite on the way, and A may be of any structure.
+    round begins with the precision of its own start. No Hessian of f is computed, so that it may be
+    indefinite on the way, and A may be of any structure.
 
     Args:
         f: a differentiable function of a vector of shape (D,) that returns a scalar and, beside it,
