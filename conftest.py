@@ -26,7 +26,9 @@ numpyro.enable_x64()
 # no shapes, and the types alone are checked at less cost.
 READER = "laplacebook.model.fingerprint"
 ROOT = Path(__file__).parent
-FILES = (ROOT / "laplacebook").rglob("*.py")  # not by pkgutil, which imports the folders that it walks
+FILES = (ROOT / "laplacebook").rglob(
+    "*.py"
+)  # not by pkgutil, which imports the folders that it walks
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
 CHECKED = {name for name in MODULES if not name.endswith("__init__")}
 install_import_hook(sorted(CHECKED - {"laplacebook.models", READER}), "beartype.beartype")

@@ -26,12 +26,13 @@ NumPyro that has them. All weights at zero are a saddle of such a model: begin a
 
 from collections.abc import Callable, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike
+
+from laplacebook.base.pytrees import is_traced
 
 __all__ = ["bayesian_mlp", "logistic_regression"]
 
@@ -79,8 +80,8 @@ def bayesian_mlp(
 
     Example:
         >>> import numpy as np
-        >>> from laplacebook.density import ModelDensity
-        >>> density = ModelDensity(bayesian_mlp, (np.ones((4, 1)), np.zeros(4)))
+        >>> from laplacebook.model.density import ModelDensity
+        >>> density = ModelDensity.of(bayesian_mlp, (np.ones((4, 1)), np.zeros(4)))
         >>> [f"{site.name} {site.shape}" for site in density.sites]
         ['w1 (1, 50)', 'b1 (50,)', 'w2 (50, 50)', 'b2 (50,)', 'w3 (50, 1)', 'b3 (1,)']
     """
@@ -130,7 +131,7 @@ def _targets(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -
     if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
         raise ValueError(f"targets must be classes as integers, not {targets.dtype} numbers")
     classes = max(outputs, 2)
-    if not isinstance(targets, jax.core.Tracer):
+    if not is_traced(targets):
         other = np.setdiff1d(targets, np.arange(classes))
         if other.size:
             raise ValueError(

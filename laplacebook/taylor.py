@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.jet import jet
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
-from jax.interpreters import partial_eval
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from laplacebook.base.jaxprs import evaluate
+from laplacebook.base.jaxprs import evaluate, without_idle
+from laplacebook.base.pytrees import is_traced
 
 __all__ = ["taylor_coefficients", "taylor_polynomial"]
 
@@ -170,7 +170,7 @@ def _checked(
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise TypeError(f"f must return a floating-point number, not one of type {out.dtype.name}.")
     coefficients = _along(f, x0, jnp.ones_like(x0), degree)
-    if not isinstance(coefficients, jax.core.Tracer) and not jnp.isfinite(coefficients).all():
+    if not is_traced(coefficients) and not jnp.isfinite(coefficients).all():
         order = int(jnp.argmin(jnp.isfinite(coefficients)))
         what = f"its derivative of order {order} does not exist or" if order else "its value there"
         raise ValueError(
@@ -188,8 +188,7 @@ def _along(f: Callable, x0: Array, direction: Array, degree: int) -> Float[Array
 def _compose(f: Callable, paths: list[Path]) -> list[Path]:
     """The paths of the outputs of f, a function that returns a list, from those of its inputs."""
     closed = jax.make_jaxpr(f)(*[path[0] for path in paths])
-    live, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
-    outputs = _evaluate(ClosedJaxpr(live, closed.consts), paths)
+    outputs = _evaluate(without_idle(closed), paths)
     rest = len(paths[0]) - 1
     return [y if isinstance(y, list) else [y, *[jnp.zeros_like(y)] * rest] for y in outputs]
 

@@ -48,7 +48,7 @@ LIKELIHOODS = {
 def test_the_log_joint_is_that_of_scipy(name):
     targets, options, log_likelihood = LIKELIHOODS[name]
     options = options | {"widths": (3,), "prior_mean": [0.1, -0.2], "prior_precision": [4.0, 0.5]}
-    density = ModelDensity(bayesian_mlp, (X, targets), options)
+    density = ModelDensity.of(bayesian_mlp, (X, targets), options)
     u = jnp.asarray(RNG.normal(size=density.dimension))
     w1, b1, w2, b2 = (np.asarray(x) for x in density.unravel(u).values())
     assert [site.name for site in density.sites] == ["w1", "b1", "w2", "b2"]
@@ -108,7 +108,7 @@ def test_a_network_of_equinox_is_a_model():
     example = models.__doc__.split("::\n")[1].split("\nThe support")[0]
     scope = {}
     exec(textwrap.dedent(example), scope)
-    density = ModelDensity(scope["network"], (X[:, :1], real))
+    density = ModelDensity.of(scope["network"], (X[:, :1], real))
     first = "net/layers[0]."
     assert [site.name for site in density.sites][:2] == [first + "weight", first + "bias"]
     u = jnp.asarray(RNG.normal(size=density.dimension))

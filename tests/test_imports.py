@@ -96,7 +96,7 @@ def test_no_import_goes_up():
         ("base.errors", "model.density"),
         ("gaussian.precision", "model.sites"),
         ("search.mode", "fit.result"),
-        ("evidence.bic", "predictive.predictive"),
+        ("evidence.bic", "predictive.predict"),
         ("fit.result", "plotting"),
     ],
 )

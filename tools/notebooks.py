@@ -4,9 +4,9 @@ python tools/notebooks.py book/taylor.ipynb ...
 """
 
 import base64
-import copy
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -14,15 +14,30 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 KEPT_CELL_METADATA = {"tags", "mystnb", "jupyter"}
-COLAB = nbformat.v4.new_code_cell(
-    """\
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+SOURCE = PROJECT["urls"].get("Source", "")
+SAY_HOW_TO_INSTALL = """\
+from importlib.util import find_spec
+
+if find_spec("laplacebook") is None:
+    raise ModuleNotFoundError(
+        "laplacebook is not installed for this kernel. Run one of these lines in a new cell,\\n"
+        "  %pip install ..      # if this notebook lies in book/, in the folder of the book\\n"
+        "  %pip install WHEEL   # with the path of the package's wheel, a file laplacebook-*.whl\\n"
+        "and then this cell again."
+    )"""
+INSTALL_ON_COLAB = """\
 import sys
+from importlib.util import find_spec
 
 if "google.colab" in sys.modules:
-    %pip install -q git+https://github.com/laplacebook/laplacebook""",
-    id="colab",
-    metadata={"tags": ["remove-cell"]},
-)
+    %pip install -q git+{source}
+elif find_spec("laplacebook") is None:
+    raise ModuleNotFoundError(
+        "laplacebook is not installed for this kernel. Run this line in a new cell,\\n"
+        "  %pip install git+{source}\\n"
+        "and then this cell again."
+    )"""
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"file_extension": ".py", "name": "python", "pygments_lexer": "ipython3"},
@@ -36,7 +51,7 @@ def main(paths: list[str]) -> int:
         start = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         name_cells(notebook)
-        install_on_colab(notebook)
+        begin_with_installation(notebook)
         try:
             NotebookClient(
                 notebook,
@@ -65,10 +80,20 @@ def name_cells(notebook: nbformat.NotebookNode) -> None:
             cell["id"] = next(free)
 
 
-def install_on_colab(notebook: nbformat.NotebookNode) -> None:
-    """Put the cell that installs the package on Colab below the title."""
-    notebook.cells = [cell for cell in notebook.cells if cell.id != COLAB.id]
-    notebook.cells.insert(1, copy.deepcopy(COLAB))
+def installation(source: str) -> nbformat.NotebookNode:
+    """A hidden cell that says how to install the package where it is missing, or does so on Colab, given an address."""
+    return nbformat.v4.new_code_cell(
+        INSTALL_ON_COLAB.format(source=source) if source else SAY_HOW_TO_INSTALL,
+        id="installation",
+        metadata={"tags": ["remove-cell"]},
+    )
+
+
+def begin_with_installation(notebook: nbformat.NotebookNode) -> None:
+    """Put that cell below the title."""
+    cell = installation(SOURCE)
+    notebook.cells = [other for other in notebook.cells if other.id != cell.id]
+    notebook.cells.insert(1, cell)
 
 
 def failing_cell(notebook: nbformat.NotebookNode) -> int:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from laplacebook.base.pytrees import is_traced
 
 
 def require_number(name: str, number: Any) -> None:
@@ -20,26 +21,42 @@ def require_number(name: str, number: Any) -> None:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
 
 
-def is_traced(tree: Any) -> bool:
-    """Whether a number of a pytree is not known yet, under a JAX transformation."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def require_numbers(what: str, tree: Any) -> None:
+def require_numbers(what: str, tree: Any, remedy: str = "") -> None:
     """Refuse a JAX transformation of what looks at numbers.
 
     Args:
         what: names it.
         tree: a pytree of what it looks at.
+        remedy: what to do instead; by default to call it outside.
 
     Raises:
         ValueError: a number is not known yet.
     """
     if is_traced(tree):
-        raise ValueError(
-            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): call it outside of "
-            "compiled programs, on one approximation or data set at a time."
+        outside = (
+            "call it outside of compiled programs, on one approximation or data set at a time."
         )
+        raise ValueError(
+            f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): {remedy or outside}"
+        )
+
+
+def require_one(what: str, shape: tuple[int, ...], dimensions: int, mappable: bool = True) -> None:
+    """Refuse a batch of what is to be one.
+
+    Args:
+        what: names it.
+        shape: its shape.
+        dimensions: of one.
+        mappable: whether the function that takes it works within ``jax.vmap``.
+
+    Raises:
+        ValueError: it has another number of dimensions.
+    """
+    if len(shape) != dimensions:
+        alone = "call the function on one at a time, jax.tree.map(lambda x: x[i], batch)"
+        remedy = "call the function or method within jax.vmap" if mappable else alone
+        raise ValueError(f"{what} is a batch, of shape {shape}: {remedy}.")
 
 
 def coordinates(v: Array, shape: tuple[int, ...], columns: bool = False) -> Array:
@@ -56,8 +73,7 @@ def coordinates(v: Array, shape: tuple[int, ...], columns: bool = False) -> Arra
     Raises:
         ValueError: the array is no such vector, or the Gaussian is a batch of them.
     """
-    if len(shape) != 1:
-        raise ValueError(f"This is a batch, of shape {shape}: call the method within jax.vmap.")
+    require_one("This Gaussian", shape, 1)
     found = jnp.shape(v)
     if found[:1] != shape or (not columns and len(found) != 1):
         more = ", with any axes after" if columns else "; for several at once use jax.vmap"
@@ -76,7 +92,7 @@ def symmetric_part(matrix: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:
     shape = jnp.shape(matrix)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ValueError(f"A precision is a square matrix, shape (D, D), not of shape {shape}.")
-    if not isinstance(matrix, jax.core.Tracer):
+    if not is_traced(matrix):
         _require_symmetric(np.asarray(matrix))
     return (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
 

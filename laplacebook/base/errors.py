@@ -58,6 +58,14 @@ class NotConverged(LaplaceError):
     """
 
 
+def failed_fit(what: str) -> NotConverged:
+    """The error for what needs the numbers of a fit that found no mode; ``what`` names the fit."""
+    return NotConverged(
+        f"{what} failed, and every number of it is NaN.",
+        remedy="fit with throw=True, which says why it failed.",
+    )
+
+
 class NotPositiveDefinite(LaplaceError):
     """The log joint is flat or curves upwards at the point that was found: it is not a mode.
 

@@ -1,7 +1,6 @@
 """A Monte Carlo estimate of a logarithm, which never travels without its error."""
 
 from dataclasses import dataclass
-from functools import partial
 from math import floor, isfinite, log10
 from typing import Any
 
@@ -11,11 +10,13 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from laplacebook.base.pytrees import is_traced
+
 FEWEST = 10  # effective draws: with fewer the spread of the weights says nothing about the error
 SMALL = 1e-3  # a value without an error, of which six decimals tell too little
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["value", "standard_error"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class Estimate:
     """A number, such as a log evidence, with the standard error of its Monte Carlo estimate.
@@ -67,7 +68,7 @@ class Estimate:
         return _as_estimate(other) - self
 
     def __repr__(self) -> str:
-        if isinstance(self.value, jax.core.Tracer) or jnp.ndim(self.value):
+        if is_traced(self.value) or jnp.ndim(self.value):
             return f"Estimate(value={self.value}, standard_error={self.standard_error})"
         return _printed(float(self.value), float(self.standard_error))
 

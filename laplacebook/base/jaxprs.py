@@ -1,13 +1,16 @@
-"""The program of a function as a list of equations, and its evaluation one by one.
+"""The program of a function, as JAX traces it: its equations, what depends on what, how large it is.
 
 After JAX's guide "Writing custom Jaxpr interpreters".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from math import prod
 from typing import Any, NamedTuple
 
+import jax
 from jax.extend.core import ClosedJaxpr, Literal
+from jax.interpreters import partial_eval
 
 _CALLS = {"pjit", "jit", "closed_call", "checkpoint"}  # of a program within a program
 
@@ -49,6 +52,46 @@ def equations_of(program: ClosedJaxpr) -> tuple[list[Equation], Atom]:
     inputs = [next(numbers) for _ in program.jaxpr.invars]
     (output,) = _inline(program.jaxpr, inputs, program.consts, equations, numbers)
     return _needed(equations, output), output
+
+
+def depends_on(f: Callable[..., Any], *args: Any) -> Any:
+    """Which of the arrays that f returns depend on its arguments, by the program that computes them.
+
+    Args:
+        f: a function of pytrees of arrays, which returns one.
+        args: the arguments.
+
+    Returns:
+        What f returns, with a truth value for each array.
+    """
+    program, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    leaves, structure = jax.tree.flatten(shapes)
+    moved = []
+    for i in range(len(leaves)):
+        alone = [i == j for j in range(len(leaves))]
+        _, needed = partial_eval.dce_jaxpr(program.jaxpr, alone, False)
+        moved.append(any(needed))
+    return jax.tree.unflatten(structure, moved)
+
+
+def without_idle(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program without the equations that no output needs."""
+    needed, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), True)
+    return ClosedJaxpr(needed, program.consts)
+
+
+def array_sizes(program: Any) -> Iterator[int]:
+    """The sizes of all arrays that a program computes, those of the programs in it included."""
+    for equation in program.eqns:
+        yield from (prod(variable.aval.shape) for variable in equation.outvars)
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations):
+            if has_equations(part):
+                yield from array_sizes(getattr(part, "jaxpr", part))
+
+
+def has_equations(part: Any) -> bool:
+    """Whether a parameter of an equation is itself a program."""
+    return hasattr(getattr(part, "jaxpr", part), "eqns")
 
 
 def evaluate(source: Any, operands: Sequence[Any]) -> list[Any]:

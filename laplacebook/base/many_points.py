@@ -1,15 +1,15 @@
 """One function at very many points, in bounded memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from laplacebook.base.jaxprs import array_sizes
 from laplacebook.base.progress import progress
+from laplacebook.base.pytrees import is_traced
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
@@ -47,7 +47,7 @@ def at_many(
     # What is missing in the last batch is made up by points taken again.
     index = jnp.arange(calls * together * size) % number
     evaluate = partial(_evaluate, function, operands)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((operands, points))):
+    if is_traced((operands, points)):
         return evaluate(points[index.reshape(-1, size)])[:number]
     values = []
     with progress(number, progress_bar) as bar:
@@ -74,19 +74,6 @@ def _batch_size(function: Callable, operands: tuple, points: Array) -> int:
     program = jax.make_jaxpr(partial(_one, function))(operands, points[0])
     fitting = NUMBERS // max(array_sizes(program.jaxpr), default=1)
     return min(_power_of_two(fitting // 2 + 1), max(_power_of_two(len(points)), _SMALLEST))
-
-
-def array_sizes(program: Any) -> Iterator[int]:
-    """The sizes of all arrays that a program computes, those of the programs in it included."""
-    for equation in program.eqns:
-        yield from (prod(variable.aval.shape) for variable in equation.outvars)
-        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_has_equations):
-            if _has_equations(part):
-                yield from array_sizes(getattr(part, "jaxpr", part))
-
-
-def _has_equations(part: Any) -> bool:
-    return hasattr(getattr(part, "jaxpr", part), "eqns")
 
 
 def _power_of_two(number: int) -> int:

@@ -2,13 +2,13 @@
 
 from math import inf, log10, nan
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.estimate import Estimate, log_mean
+from laplacebook.base.pytrees import is_traced
 
 
 def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, " S"]:
@@ -23,7 +23,7 @@ def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, "
         NonFinite: one of them is. Not within a compiled program.
     """
     bad = jnp.isnan(values) | jnp.isposinf(values)
-    if isinstance(bad, jax.core.Tracer) or not bad.any():
+    if is_traced(bad) or not bad.any():
         return values
     raise NonFinite(
         f"The log density of {name} is NaN or infinite at {int(bad.sum()):,} of "
@@ -59,7 +59,7 @@ def estimate_of(weights: Float[Array, " S"]) -> Estimate:
     Args:
         weights: log weights, shape (S,).
     """
-    compiled = isinstance(weights, jax.core.Tracer)
+    compiled = is_traced(weights)
     return mean_of_weights(weights, nan if compiled else pareto_k(weights))
 
 

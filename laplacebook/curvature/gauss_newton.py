@@ -16,6 +16,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import matrix_of
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.curvature.row_jacobians import LayerJacobian, RowFactors, sum_over_rows
@@ -62,8 +63,9 @@ def dense(
         if kind == "gauss_newton" and isinstance(data, ModelDensity):
             return dense_at_once(data, u)
         raise
-    loud, upper = _loud(rows, u), sum_over_rows(rows, u, kind, batch_size, _upper_blocks)
-    return _assembled(jax.tree.map(lambda x: loud * x, upper))
+    sound = loud(rows_add_up(rows, u), u.dtype)
+    upper = sum_over_rows(rows, u, kind, batch_size, _upper_blocks)
+    return _assembled(jax.tree.map(lambda x: sound * x, upper))
 
 
 def diagonal(
@@ -82,7 +84,7 @@ def diagonal(
     rows = _rows(data)
 
     squares = sum_over_rows(rows, u, kind, batch_size, _squares)
-    return _loud(rows, u) * jnp.concatenate(squares)
+    return loud(rows_add_up(rows, u), u.dtype) * jnp.concatenate(squares)
 
 
 def blocks(
@@ -98,8 +100,9 @@ def blocks(
         site of d coordinates.
     """
     rows = _rows(data)
-    loud, of_sites = _loud(rows, u), sum_over_rows(rows, u, kind, batch_size, _site_blocks)
-    return tuple(block.whole() for block in jax.tree.map(lambda x: loud * x, of_sites))
+    sound = loud(rows_add_up(rows, u), u.dtype)
+    of_sites = sum_over_rows(rows, u, kind, batch_size, _site_blocks)
+    return tuple(block.whole() for block in jax.tree.map(lambda x: sound * x, of_sites))
 
 
 def gauss_newton_product(
@@ -190,8 +193,3 @@ def _assembled(upper: list[tuple[Strips | LayerBlock, list[Array]]]) -> Float[Ar
     """The matrix of which :func:`_upper_blocks` are the distinct blocks."""
     strips = [jnp.concatenate([own.whole(), *others], axis=1) for own, others in upper]
     return mirrored(strips) if len(strips) > 1 else strips[0]
-
-
-def _loud(rows: Rows, u: Array) -> Float[Array, ""]:
-    """1, or NaN if the log likelihood is not the sum over the rows."""
-    return jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
+from laplacebook.base.pytrees import is_traced, loud
 from laplacebook.curvature.row_jacobians import (
     LayerJacobian,
     RowFactors,
@@ -63,7 +64,7 @@ def kronecker_factors(
         require_number("batch_size", batch_size)
     factors = _factors(density, u, kind, batch_size)
     bad = jnp.isnan(jnp.stack([jnp.sum(x) for x in jax.tree.leaves(factors)]).sum())
-    if not isinstance(bad, jax.core.Tracer) and bad:
+    if not is_traced(bad) and bad:
         if jnp.isfinite(density.loss(u)[0]):
             require_sum(density, u)
         raise not_finite(density, u)
@@ -77,14 +78,14 @@ def _factors(
     """The factors, NaN where the rows do not add up."""
     rows = rows_of(density)
     total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
-    loud = jnp.where(rows_add_up(rows, u), 1, jnp.nan).astype(u.dtype)
+    sound = loud(rows_add_up(rows, u), u.dtype)
     finished: list[tuple[Array, Array] | Array] = []
     for part in total:
         if isinstance(part, tuple):
-            one, other = (loud * (x + x.T) / 2 for x in part)
+            one, other = (sound * (x + x.T) / 2 for x in part)
             finished.append((one, other))
         else:
-            finished.append(loud * part.whole())
+            finished.append(sound * part.whole())
     return tuple(finished)
 
 

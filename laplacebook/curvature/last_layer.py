@@ -11,7 +11,7 @@ from numpyro import handlers
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import equations_of
+from laplacebook.base.jaxprs import depends_on
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.fingerprint import name_of
@@ -83,7 +83,7 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     before = density.sites[: len(density.sites) - kept]
     fixed = {site.name: trace[site.name]["value"] for site in before}
     args, kwargs = density.arguments
-    return ModelDensity(LastLayer(density.model, fixed), args, kwargs, density.space)
+    return ModelDensity.of(LastLayer(density.model, fixed), args, kwargs, density.space)
 
 
 def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> bool:
@@ -95,6 +95,4 @@ def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[st
 
         return jax.jvp(of_last, values, tuple(map(jnp.ones_like, values)))[1]
 
-    equations, output = equations_of(jax.make_jaxpr(along)(*(parts[name] for name in names)))
-    used = [output, *(x for equation in equations for x in equation.inputs)]
-    return not any(isinstance(x, int) and x < len(names) for x in used)
+    return not depends_on(along, *(parts[name] for name in names))

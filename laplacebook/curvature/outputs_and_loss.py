@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import equations_of
+from laplacebook.base.jaxprs import depends_on
 from laplacebook.model.density import ModelDensity
 
 _BERNOULLI = (dist.BernoulliLogits, dist.BernoulliProbs)
@@ -59,7 +59,7 @@ def split_likelihood(
         moved = [leaf for members in fns for leaf in members]
         return [_parameters(leaf, n) for leaf, n in zip(moved, natural, strict=True)]
 
-    moving = _depend(lambda u: parameters(u, [False] * len(leaves)), u)
+    moving = depends_on(lambda u: parameters(u, [False] * len(leaves)), u)
     if any(m and not _is_real(x) for x, m in zip(_flat(constants), _flat(moving), strict=True)):
         raise _unknown(names)
     natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
@@ -98,14 +98,11 @@ def slope(loss: Callable[[Array], Array], eta: Float[Array, " C"]) -> Float[Arra
 def _require_known(density: ModelDensity, u: Array, names: list[str]) -> None:
     """Refuse data and scales that depend on u."""
 
-    def taken_as_known(u: Array) -> Array:
+    def taken_as_known(u: Array) -> list[Any]:
         trace, _ = density.trace(u)
-        known = [trace[name][part] for name in names for part in ("value", "scale")]
-        return jnp.concatenate([jnp.ravel(x).astype(float) for x in known if x is not None])
+        return [trace[name][part] for name in names for part in ("value", "scale")]
 
-    equations, output = equations_of(jax.make_jaxpr(taken_as_known)(u))
-    atoms = [output, *(x for equation in equations for x in equation.inputs)]
-    if any(isinstance(x, int) and x == 0 for x in atoms):  # u is the variable 0
+    if any(jax.tree.leaves(depends_on(taken_as_known, u))):
         raise _unknown(names)
 
 
@@ -181,14 +178,3 @@ def _cut(eta: Array, shapes: list[list[Array]], moving: list[list[bool]]) -> lis
         pieces.append(eta[offset : offset + prod(shape)].reshape(shape))
         offset += prod(shape)
     return pieces
-
-
-def _depend(f: Callable[[Array], list[list[Array]]], u: Array) -> list[list[bool]]:
-    """Which of the arrays that f returns depend on u, by the program that computes them."""
-    program, shapes = jax.make_jaxpr(f, return_shape=True)(u)
-    reached = set(program.jaxpr.invars)
-    for equation in program.jaxpr.eqns:
-        if any(not hasattr(x, "val") and x in reached for x in equation.invars):
-            reached |= set(equation.outvars)
-    ends = [not hasattr(x, "val") and x in reached for x in program.jaxpr.outvars]
-    return jax.tree.unflatten(jax.tree.structure(shapes), ends)

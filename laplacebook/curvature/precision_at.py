@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
+from laplacebook.base.pytrees import loud
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
@@ -21,7 +22,6 @@ from laplacebook.gaussian.precision import (
     DensePrecision,
     DiagonalPrecision,
     Precision,
-    loud,
     parts_of,
 )
 from laplacebook.model.density import ModelDensity

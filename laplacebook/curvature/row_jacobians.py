@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from laplacebook.base.many_points import NUMBERS, array_sizes
+from laplacebook.base.jaxprs import array_sizes
+from laplacebook.base.many_points import NUMBERS
 from laplacebook.curvature.dense_layers import Layer, LayeredProgram, find_layers
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
 from laplacebook.model.rows import Rows

@@ -1,8 +1,7 @@
 """Blocks of a sum over rows of J'HJ: of a symmetric matrix, only what is distinct is computed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.pytrees import STATIC
 from laplacebook.curvature.row_jacobians import LayerJacobian, RowFactors
 
 STRIPS = 4  # of a symmetric matrix, of which only the upper blocks are computed: 5/8 of the work
@@ -17,7 +17,7 @@ WIDE = 256  # coordinates, from which on that pays
 DEEP = 64  # C times the square of the inputs or the outputs of a layer, from which on pairs pay
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["upper"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Strips:
     """A symmetric matrix by horizontal strips, each from the diagonal to the right.
@@ -33,7 +33,7 @@ class Strips:
         return mirrored(self.upper)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["products"], meta_fields=["sizes", "axis"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LayerBlock:
     """The block of the weight of a layer with m inputs and k outputs.
@@ -50,8 +50,8 @@ class LayerBlock:
     """
 
     products: Any
-    sizes: tuple[int, int]
-    axis: int
+    sizes: tuple[int, int] = field(metadata=STATIC)
+    axis: int = field(metadata=STATIC)
 
     def whole(self) -> Float[Array, "mk mk"]:
         """The block, in the order of the coordinates of the weight."""

@@ -22,7 +22,7 @@ def bic(approx: LaplaceApproximation, num_observations: ArrayLike) -> Float[Arra
     :doc:`/book/model-comparison`.
 
     Args:
-        approx: what :func:`~laplacebook.fit.maximum_likelihood` returns, for the classical criterion,
+        approx: what :func:`~laplacebook.maximum_likelihood` returns, for the classical criterion,
             as statsmodels and R have it; or what :func:`~laplacebook.laplace` returns: then the
             likelihood is that at the posterior mode, as Bishop's is. D counts the coordinates of
             all latent sites, an unknown noise scale among them.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from laplacebook.base.checks import require_numbers, require_one
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.fit.require_fit import require_converged
@@ -79,11 +80,8 @@ def _error(name: str, error: Any) -> float:
 
 
 def _refuse_batch(name: str, number: Any, dimensions: int) -> None:
-    if isinstance(number, jax.core.Tracer) or np.ndim(number) != dimensions:
-        raise ValueError(
-            f"models['{name}'] is a batch, or not computed yet (jit, vmap, grad): compare takes one "
-            "model at a time, and no compiled one"
-        )
+    require_numbers("compare", number)
+    require_one(f"models['{name}']", np.shape(number), dimensions, mappable=False)
 
 
 def _refuse_improper(name: str, approx: LaplaceApproximation) -> None:

@@ -5,7 +5,7 @@ at u*. Where h scales the prior's Hessian P and the likelihood's curvature G, bo
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import log, pi
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.pytrees import STATIC, Leaf
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
 from laplacebook.curvature.precision_at import kept, precision_at
@@ -28,7 +29,6 @@ from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import (
     BlockPrecision,
     DiagonalPrecision,
-    Leaf,
     Precision,
     blocks_of,
     parts_of,
@@ -49,11 +49,7 @@ class _Scales(NamedTuple):
     prior: Array
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["density", "u", "base"],
-    meta_fields=["hyperparameters", "kind"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Scaled:
     """What the two ways have in common that compute G once.
@@ -69,8 +65,8 @@ class _Scaled:
     density: Leaf
     u: Leaf
     base: _Scales
-    hyperparameters: Hyperparameters
-    kind: str
+    hyperparameters: Hyperparameters = field(metadata=STATIC)
+    kind: str = field(metadata=STATIC)
 
     def log_joint(self, x: Float[Array, " H"]) -> tuple[Array, Array, Array]:
         """At the mode, by the stored outputs; the factor of G beside it, and the diagonal of P."""
@@ -83,7 +79,7 @@ class _Scaled:
         return density.terms(self.u).log_prior - loss(self.base.outputs), factor, prior
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scaled", "gains"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Decomposed(Objective):
     """By eigenvalues e of P0^-1/2 G0 P0^-1/2: log |A| = log |P0| + sum log(s e + lambda).
@@ -106,7 +102,7 @@ class Decomposed(Objective):
         return log_joint + (u.size * log(2 * pi) - log_determinant) / 2, u
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scaled", "curvature"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Stored(Objective):
     """By G0 itself: A = s G0 + diag(p), factorised anew at each x.
@@ -130,11 +126,7 @@ class Stored(Objective):
         return log_joint + precision.log_volume(), u
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["density"],
-    meta_fields=["hyperparameters", "settings"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Recomputed(Objective):
     """By the curvature at the mode, computed anew at each x.
@@ -146,8 +138,8 @@ class Recomputed(Objective):
     """
 
     density: ModelDensity
-    hyperparameters: Hyperparameters
-    settings: Settings
+    hyperparameters: Hyperparameters = field(metadata=STATIC)
+    settings: Settings = field(metadata=STATIC)
 
     def __call__(
         self, x: Float[Array, " H"], u: Float[Array, " D"]

@@ -11,9 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from laplacebook.model.arguments import positional_names, split, within_handlers
+from laplacebook.model.arguments import positional_names, within_handlers
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.fingerprint import Fixed
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,8 @@ class Hyperparameters:
         values = self.unravel(jnp.exp(x))
         positions = positional_names(density.model, len(args))
         args = tuple(values.pop(n, x) for n, x in zip(positions, args, strict=True))
-        data, program = split(density.model, args, {**kwargs, **values})
-        rest = (density.space, density.placement)
-        return ModelDensity.tree_unflatten((Fixed(density.model), program, *rest), (data,))
+        call = density.call.with_arguments(args, {**kwargs, **values})
+        return ModelDensity(call, density.space)
 
 
 def _parameters(model: Callable[..., Any]) -> list[str] | None:

@@ -1,8 +1,7 @@
 """Hyperparameters at which the evidence of a model is largest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from laplacebook.base.checks import require_number
-from laplacebook.base.errors import NotConverged
+from laplacebook.base.checks import require_number, require_numbers
+from laplacebook.base.pytrees import STATIC
 from laplacebook.base.table import Table
 from laplacebook.curvature.settings import Settings
 from laplacebook.evidence.ascent import Objective, ascend, explain_no_maximum
@@ -19,7 +18,7 @@ from laplacebook.evidence.evidence_at_fixed_mode import at_fixed_mode
 from laplacebook.evidence.hyperparameters import Hyperparameters
 from laplacebook.fit.chunked_density import ChunkedDensity
 from laplacebook.fit.laplace import approximate
-from laplacebook.fit.require_fit import require_approximation
+from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.search import search
@@ -145,23 +144,14 @@ def maximize_evidence(
     4.5
     """
     require_number("steps", steps)
-    require_approximation(approx)
+    require_numbers("maximize_evidence", approx)
+    require_fit(approx, mappable=False)
     if not isinstance(hyperparameters, Mapping):
         raise TypeError(
             "hyperparameters is a dict of name -> where the maximisation begins, such as "
             f'{{"prior_precision": 1.0}}, not a {type(hyperparameters).__name__}.'
         )
-    if isinstance(approx.mode_vector, jax.core.Tracer) or approx.mode_vector.ndim != 1:
-        raise ValueError(
-            "maximize_evidence decides by numbers, and cannot be compiled (jit, vmap, grad) or take a "
-            "batch of fits: maximise for each of them."
-        )
     names, start = Hyperparameters.of(approx.density, hyperparameters)
-    if not approx.certificate.converged:
-        raise NotConverged(
-            "maximize_evidence takes a fit that found a mode, and this one found none.",
-            remedy="fit again with throw=True, which says why.",
-        )
     if isinstance(approx.density, ChunkedDensity):
         raise approx.density.without_data()
     objective: Objective
@@ -195,18 +185,14 @@ def maximize_evidence(
     )
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["density"],
-    meta_fields=["hyperparameters", "settings"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Refitted(Objective):
     """The log evidence where the mode is found again."""
 
     density: ModelDensity
-    hyperparameters: Hyperparameters
-    settings: Settings
+    hyperparameters: Hyperparameters = field(metadata=STATIC)
+    settings: Settings = field(metadata=STATIC)
 
     def __call__(
         self, x: Float[Array, " H"], u: Float[Array, " D"]

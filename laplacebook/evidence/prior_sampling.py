@@ -11,6 +11,7 @@ from laplacebook.base.checks import require_number
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.many_points import at_many
+from laplacebook.base.pytrees import is_traced
 from laplacebook.base.weights import defined, estimate_of
 from laplacebook.fit.require_fit import require_proper
 from laplacebook.fit.result import LaplaceApproximation
@@ -68,7 +69,7 @@ def prior_sampling(
             raise TypeError("An approximation knows the arguments of its model: give it key= only.")
         density = target.density
     else:
-        density = ModelDensity(target, args, kwargs)
+        density = ModelDensity.of(target, args, kwargs)
     require_proper(density)
     keys = jax.random.split(key, num_samples)
     try:
@@ -93,7 +94,7 @@ def _moves(density: ModelDensity, key: Array) -> Array:
     draws = {n: v for n, v in _draws(density, jax.random.split(key, 8)).items() if v.size}
     moves = {name: jnp.any(values != values[:1]) for name, values in draws.items()}
     for name, does in moves.items():
-        if not isinstance(does, jax.core.Tracer) and not does:
+        if not is_traced(does) and not does:
             raise UnsupportedModel(
                 f"All draws of '{name}' from the prior are the same, whatever the key.",
                 causes=[

@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.rows import Rows, add_up, on_one_device, rows_of
+from laplacebook.model.rows import Rows, add_up, rows_of
 from laplacebook.model.trace import Terms
 
 CHECKED = 1024  # rows of a chunk, by which it is seen whether the log likelihood is a sum over rows
@@ -56,7 +56,7 @@ def require_sum_of_chunks(
 
 
 def _some(rows: Rows) -> ModelDensity:
-    return on_one_device(rows.take(jnp.arange(min(rows.number, CHECKED))))
+    return rows.take(jnp.arange(min(rows.number, CHECKED))).on_one_device()
 
 
 def _joined(one: ModelDensity, other: ModelDensity, carried: tuple[bool, ...]) -> ModelDensity:

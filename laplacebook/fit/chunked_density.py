@@ -1,6 +1,7 @@
 """A log joint whose data come in chunks: a sum over passes through them, each held for a moment."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.progress import progress
+from laplacebook.base.pytrees import STATIC, Leaf
 from laplacebook.fit.chunk_checks import changed, require_sum_of_chunks
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.fingerprint import is_data
@@ -20,34 +22,21 @@ from laplacebook.model.single_precision import loses
 from laplacebook.model.trace import Terms
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Part(ModelDensity):
-    """The share of one chunk in a log joint: its log likelihood, and in the first one the prior."""
+    """The share of one chunk in a log joint: its log likelihood, and in the first one the prior.
 
-    _share: Array
+    Attributes:
+        share: of the prior, 1 or 0.
+    """
 
-    @classmethod
-    def of(cls, density: ModelDensity, first: bool) -> "Part":
-        """The share of a model of one chunk."""
-        (data,), program = density.tree_flatten()
-        return cls.tree_unflatten(program, (data, jnp.asarray(first, float)))
-
-    def tree_flatten(self) -> tuple[tuple, tuple]:
-        """The data and whether it is the first, and the program that they go into."""
-        return (self._data, self._share), self._program
-
-    @classmethod
-    def tree_unflatten(cls, program: tuple, children: tuple) -> "Part":
-        """The inverse of :meth:`tree_flatten`."""
-        part = object.__new__(cls)
-        part._data, part._share = children
-        part._program = program
-        return part
+    share: Leaf
 
     def terms(self, u: Float[Array, " D"]) -> Terms:
         """The terms of this chunk, with a log prior of zero if it is not the first."""
         terms = super().terms(u)
-        return terms._replace(log_prior=jnp.where(self._share > 0, terms.log_prior, 0))
+        return terms._replace(log_prior=jnp.where(self.share > 0, terms.log_prior, 0))
 
     def own_terms(self, u: Float[Array, " D"]) -> Terms:
         """The log prior of the model of this chunk, and the latent values; the log likelihood is NaN."""
@@ -134,7 +123,8 @@ class Passes:
         self.number = 0  # of passes begun
         self._size: int | None = None  # numbers in all chunks, after a pass
         begin = [
-            ModelDensity(model, args, self._kwargs, space) for args in islice(self._with_rows(), 2)
+            ModelDensity.of(model, args, self._kwargs, space)
+            for args in islice(self._with_rows(), 2)
         ]
         if not begin:
             raise ValueError("chunks has no chunk with rows.")
@@ -161,13 +151,13 @@ class Passes:
         own = isinstance(self._chunks, Chunks)
         for i, args in enumerate(self._with_rows()):
             args = jax.tree.map(_in_place, args) if own else args
-            density = ModelDensity(self._model, args, self._kwargs, self._space)
+            density = ModelDensity.of(self._model, args, self._kwargs, self._space)
             leaves, program = jax.tree.flatten(density)
             shapes = (program, *(jnp.shape(x) for x in leaves))
             if shapes not in self._known and density.sites != self.first.sites:
                 raise _other_sites(i)
             self._known.add(shapes)
-            yield Part.of(density, i == 0)
+            yield Part(density.call, density.space, jnp.asarray(i == 0, float))
 
     def each(self, function: Callable[..., Any], *operands: Any) -> Iterator[Any]:
         """``function(part, *operands)`` for each chunk, the next one loaded while one computes.
@@ -205,36 +195,22 @@ class Passes:
         self.first, self._second = require_sum_of_chunks(self.first, self._second, u), None
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class ChunkedDensity(ModelDensity):
     """The log joint of all chunks, of which some rows of the first alone are held.
 
     It knows the latent sites and what they are at a point. Its value takes a pass.
+
+    Attributes:
+        passes: through the chunks.
     """
 
-    _passes: Passes
-
-    @classmethod
-    def of(cls, passes: Passes) -> "ChunkedDensity":
-        """The log joint of a model and its chunks."""
-        children, program = passes.first.tree_flatten()
-        return cls.tree_unflatten((program, passes), children)
-
-    def tree_flatten(self) -> tuple[tuple, tuple]:
-        """Some rows of the first chunk, and the program and the chunks that they are of."""
-        return (self._data,), (self._program, self._passes)
-
-    @classmethod
-    def tree_unflatten(cls, program: tuple, children: tuple) -> "ChunkedDensity":
-        """The inverse of :meth:`tree_flatten`."""
-        density = object.__new__(cls)
-        (density._data,) = children
-        density._program, density._passes = program
-        return density
+    passes: Passes = field(metadata=STATIC)
 
     def parts(self) -> Iterator[ModelDensity]:
         """The shares of the chunks."""
-        yield from self._passes.parts()
+        yield from self.passes.parts()
 
     def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
         """The trace of the model without the data that it observes, and log densities that are NaN."""

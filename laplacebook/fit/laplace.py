@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import is_traced, require_number
+from laplacebook.base.checks import require_number, require_numbers
+from laplacebook.base.pytrees import is_traced
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -103,7 +104,7 @@ def laplace(
     113.3
     """
     settings = Settings(curvature, structure, rank, batch_size, tolerance)
-    density = ModelDensity(model, args, kwargs, space)
+    density = ModelDensity.of(model, args, kwargs, space)
     return approximate(density, start, starts, key, throw, settings)
 
 
@@ -153,11 +154,7 @@ def _approximate(
     traced = is_traced(found)
     best = _result(density, found, settings)
     if key is not None:
-        if is_traced((found, key)):
-            raise ValueError(
-                "starts= compares modes, so it cannot be compiled (jit, vmap, grad). Find the modes "
-                "first; then pass start=."
-            )
+        require_numbers("starts=", (found, key), "find the modes first; then pass start=.")
         best = _best_of_several(best, key, starts)
     if throw and not traced and not best.certificate.converged:
         failed = (density, found.last, found.certificate, bool(found.stationary))

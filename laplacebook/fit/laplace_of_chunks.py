@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
+from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
@@ -23,7 +24,6 @@ from laplacebook.gaussian.precision import (
     DiagonalPrecision,
     Precision,
     blocks_of,
-    loud,
 )
 from laplacebook.model.start import off_centre
 from laplacebook.model.trace import Terms
@@ -133,7 +133,7 @@ def laplace_of_chunks(
     stationary = bool(found.certificate.converged)
     sound = stationary and _confirmed(passes, found, exact)
     certificate = replace(found.certificate, converged=jnp.asarray(sound))
-    density = ChunkedDensity.of(passes)
+    density = ChunkedDensity(passes.first.call, space, passes)
     if throw and not sound:
         raise explain(density, found.point, certificate, stationary)
     precision = exact

@@ -11,9 +11,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import ModelDensity
+from laplacebook.model.arguments import Call
 from laplacebook.model.fingerprint import name_of
 from laplacebook.model.plain_function import FACTOR, PlainModel
 
@@ -72,7 +73,7 @@ def laplace_of_density(
         )
     shapes = {name: value.shape for name, value in values.items()}
     model = PlainModel(name_of(log_density), jax.tree.unflatten(structure, names), shapes)
-    return laplace(model, ModelDensity(log_density, args, kwargs), start=values, throw=throw)
+    return laplace(model, Call.of(log_density, args, kwargs), start=values, throw=throw)
 
 
 def _name(path: tuple, log_density: Callable) -> str:
@@ -95,7 +96,7 @@ def _checked(name: str, leaf: Any) -> Array:
     real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
     if not real:
         raise ValueError(f"start: {name} is of type {value.dtype}; it has to be real.")
-    traced = isinstance(value, jax.core.Tracer)
+    traced = is_traced(value)
     if not traced and not jnp.all(jnp.isfinite(value)):
         raise ValueError(f"start: {name} is not finite: {value}")
     return value.astype(float)

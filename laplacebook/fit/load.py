@@ -53,7 +53,7 @@ def _bound(stored: Stored, model: Callable, args: tuple, kwargs: dict) -> Laplac
     """What was stored of one mode, with the model that it is of."""
     if stored.fixed and not isinstance(model, LastLayer):
         model = LastLayer(model, stored.fixed)
-    density = stored.kind(model, args, kwargs, stored.space)
+    density = stored.kind.of(model, args, kwargs, stored.space)
     _check_sites(stored, density)
     _check_log_joint(stored, density)
     return LaplaceApproximation(

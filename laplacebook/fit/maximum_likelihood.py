@@ -62,7 +62,7 @@ def maximum_likelihood(
     >>> print(f"{fit.mode['theta']:.4f} ± {fit.standard_deviation['theta']:.4f}")  # 8/9
     0.8889 ± 0.1048
     """
-    return approximate(LikelihoodDensity(model, args, kwargs, space), start, throw=throw)
+    return approximate(LikelihoodDensity.of(model, args, kwargs, space), start, throw=throw)
 
 
 class Highest(NamedTuple):
@@ -89,7 +89,7 @@ def maximum_log_likelihood(approx: LaplaceApproximation) -> Highest:
     Returns:
         The :class:`Highest` value, which is at least that at the mode; NaN for a failed fit.
     """
-    density = LikelihoodDensity.of(approx.density)
+    density = LikelihoodDensity(approx.density.call, approx.space)
     found = search(density, approx.mode_vector)
     last = density.terms(found.last).log_likelihood
     # fmax, since a search without a maximum may have stopped where the likelihood is NaN.

@@ -15,7 +15,8 @@ from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
 
-from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.checks import require_numbers
+from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.model.density import ModelDensity
 
 
@@ -43,16 +44,10 @@ def laplace_guide(
             "NumPyro's guide is Gaussian in the unconstrained space; this approximation is not.",
             remedy='fit with space="unconstrained", or use sample().',
         )
-    if isinstance(mode_vector, jax.core.Tracer):
-        raise ValueError(
-            "NumPyro's guide is made of numbers, so it cannot be compiled (jit, vmap, grad): use sample() "
-            "there, or make the guide outside of compiled programs."
-        )
+    there = "use sample() there, or make the guide outside of compiled programs."
+    require_numbers("NumPyro's guide", mode_vector, there)
     if not np.all(np.isfinite(mode_vector)):
-        raise LaplaceError(
-            "This fit failed, and every number of it is NaN: there is no guide.",
-            remedy="fit with throw=True, which says why it failed.",
-        )
+        raise failed_fit("This fit")
     guide = _LaplaceGuide(
         density.model, init_loc_fn=init_to_value(values=mode), hessian_fn=lambda loss, u: precision
     )

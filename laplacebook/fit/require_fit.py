@@ -2,24 +2,13 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.checks import require_one
+from laplacebook.base.errors import UnsupportedModel, failed_fit
+from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
-
-
-def require_approximation(approx: Any) -> None:
-    """Refuse what is no approximation.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    if not isinstance(approx, LaplaceApproximation):
-        raise TypeError(
-            f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
-        )
 
 
 def require_fit(approx: Any, *, mappable: bool = True) -> None:
@@ -32,17 +21,13 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
     Raises:
         TypeError: it is something else.
         ValueError: it is a batch.
-        LaplaceError: the fit failed.
+        NotConverged: the fit failed.
     """
-    require_approximation(approx)
-    if np.ndim(approx.mode_vector) != 1:
-        remedy = "call the function within jax.vmap"
-        if not mappable:
-            remedy = "call the function on one at a time, jax.tree.map(lambda x: x[i], approx)"
-        raise ValueError(
-            f"This is a batch of approximations (mode_vector has shape "
-            f"{approx.mode_vector.shape}): {remedy}."
+    if not isinstance(approx, LaplaceApproximation):
+        raise TypeError(
+            f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
         )
+    require_one("This fit", np.shape(approx.mode_vector), 1, mappable)
     require_converged(approx, "The fit")
 
 
@@ -54,14 +39,11 @@ def require_converged(approx: LaplaceApproximation, what: str) -> None:
         what: names it.
 
     Raises:
-        LaplaceError: a fit failed.
+        NotConverged: a fit failed.
     """
     converged = approx.certificate.converged
-    if not isinstance(converged, jax.core.Tracer) and not np.asarray(converged).all():
-        raise LaplaceError(
-            f"{what} failed, and every number of it is NaN.",
-            remedy="fit with throw=True, which says why it failed.",
-        )
+    if not is_traced(converged) and not np.asarray(converged).all():
+        raise failed_fit(what)
 
 
 def require_proper(density: ModelDensity) -> None:

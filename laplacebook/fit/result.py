@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
 
@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
-from laplacebook.base.checks import coordinates, require_number, require_sample_shape
+from laplacebook.base.checks import coordinates, require_number, require_one, require_sample_shape
+from laplacebook.base.pytrees import STATIC, Leaf, is_traced
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
@@ -25,7 +26,7 @@ from laplacebook.fit.summary import (
     summary_table,
     values_at,
 )
-from laplacebook.gaussian.precision import Leaf, Precision
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.observations import observed_sites
 from laplacebook.search.certificate import Certificate
@@ -33,20 +34,7 @@ from laplacebook.search.certificate import Certificate
 _ROWS = 10  # of a printed approximation
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "mode",
-        "mode_vector",
-        "precision",
-        "log_likelihood",
-        "log_prior",
-        "certificate",
-        "density",
-        "other_modes",
-    ],
-    meta_fields=["settings"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class LaplaceApproximation:
     """The Gaussian q(u) = N(u_MAP, A^-1) that stands for the posterior, and the evidence it implies.
@@ -80,7 +68,7 @@ class LaplaceApproximation:
     certificate: Certificate
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
-    settings: Settings = DENSE_HESSIAN
+    settings: Settings = field(default=DENSE_HESSIAN, metadata=STATIC)
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -289,12 +277,8 @@ class LaplaceApproximation:
 
     @property
     def _is_one(self) -> bool:
-        traced = isinstance(self.mode_vector, jax.core.Tracer)
+        traced = is_traced(self.mode_vector)
         return not traced and getattr(self.mode_vector, "ndim", None) == 1
 
     def _not_a_batch(self) -> None:
-        if self.mode_vector.ndim != 1:
-            raise ValueError(
-                f"This is a batch of approximations (mode_vector has shape "
-                f"{self.mode_vector.shape}): call the method within jax.vmap."
-            )
+        require_one("This approximation", self.mode_vector.shape, 1)

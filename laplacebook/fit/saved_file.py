@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.errors import LaplaceError, UnsupportedModel, failed_fit
 from laplacebook.base.version import __version__
 from laplacebook.curvature.last_layer import LastLayer
 from laplacebook.curvature.settings import Settings
@@ -83,10 +83,7 @@ def save(approx: Any, path: str | os.PathLike) -> None:
             remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
         )
     if not approx.certificate.converged:
-        raise LaplaceError(
-            "This fit failed, and every number of it is NaN: there is nothing to save.",
-            remedy="fit with throw=True, which says why it failed.",
-        )
+        raise failed_fit("This fit")
     header = {
         "format_version": _FORMAT,
         "laplacebook_version": __version__,

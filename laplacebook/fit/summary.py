@@ -13,12 +13,12 @@ from functools import lru_cache, partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, Key
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IndependentTransform, Transform
 from scipy.special import ndtri
 
+from laplacebook.base.jaxprs import depends_on
 from laplacebook.base.table import Table
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.gaussian.precision import Precision
@@ -130,12 +130,8 @@ def _elementwise(density: ModelDensity) -> frozenset[str]:
         return [b(jnp.zeros(s.shape)) for s, b in zip(candidates, bijections, strict=True)]
 
     # At a fixed argument a bijection is a function of u only if the support depends on it.
-    program = jax.make_jaxpr(images_of_zero)(jnp.zeros(density.dimension)).jaxpr
-    for i, site in enumerate(candidates):
-        outputs = [i == j for j in range(len(candidates))]
-        _, (moves,) = partial_eval.dce_jaxpr(program, outputs, False)
-        if moves:
-            mixing.add(site.name)
+    moved = depends_on(images_of_zero, jnp.zeros(density.dimension))
+    mixing.update(site.name for site, moves in zip(candidates, moved, strict=True) if moves)
     return frozenset(site.name for site in candidates) - mixing
 
 

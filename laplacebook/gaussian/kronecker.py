@@ -1,7 +1,6 @@
 """The precision of the weights of layers, by Kronecker factors that are never multiplied out."""
 
 from dataclasses import dataclass
-from functools import partial
 from math import inf, prod
 
 import jax
@@ -9,23 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import coordinates
-from laplacebook.gaussian.precision import (
-    BlockPrecision,
-    DensePrecision,
-    Leaf,
-    Precision,
-    aligned,
-    loud,
-)
+from laplacebook.base.pytrees import Leaf, loud
+from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
 
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["left", "right", "prior_precision"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class KroneckerBlock:
     """L (x) R + lambda I, for a weight of shape (m, k) whose numbers are in row-major order.
@@ -45,11 +34,7 @@ class KroneckerBlock:
     prior_precision: Leaf
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["block", "left_vectors", "right_vectors", "eigenvalues"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Eigenbasis(Precision):
     """A Kronecker block Q diag(e) Q' with Q = Q_L (x) Q_R; the root is Q diag(e)^1/2.
@@ -145,7 +130,7 @@ def _semidefinite(eigenvalues: Float[Array, " M"]) -> Float[Array, " M"]:
     return (eigenvalues + shift) * loud(sound, eigenvalues.dtype)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class KroneckerPrecision(BlockPrecision):
     """A block for each weight, as L (x) R + lambda I or dense, in the order of the coordinates.

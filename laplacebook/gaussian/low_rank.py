@@ -1,21 +1,17 @@
 """A precision of a diagonal and a few directions, as of a prior and the few things that data tell."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import coordinates
-from laplacebook.gaussian.precision import DiagonalPrecision, Leaf, Precision, aligned
+from laplacebook.base.pytrees import Leaf
+from laplacebook.gaussian.precision import DiagonalPrecision, Precision, aligned
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["diagonal", "vectors", "values", "directions", "gains"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LowRankPrecision(Precision):
     """A = diag(p) + V diag(s) V', with V of k columns, in k D operations for each vector.

@@ -8,7 +8,6 @@ what would raise gives NaN.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -108,11 +107,7 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
     return result("the conditional", factors.conditional(mean, factor, known, others, values))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["joint", "marginal", "_posterior_factor", "_gain"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LinearGaussian:
     """The three distributions of the linear-Gaussian theorem: what :func:`linear_gaussian` returns.

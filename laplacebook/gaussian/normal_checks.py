@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 from numpyro.distributions import MultivariateNormal
 
 from laplacebook.base.errors import NotPositiveDefinite
+from laplacebook.base.pytrees import is_traced
 
 Numbers = ArrayLike | Sequence[Any]
 
@@ -70,7 +70,7 @@ def result(name: str, p: MultivariateNormal) -> MultivariateNormal:
     """
     factor = p.scale_tril
     valid = _positive(name, _host(factor))
-    if not isinstance(valid, jax.core.Tracer):
+    if not is_traced(valid):
         return p
     # NumPyro's own check would be a second one, and of a joint distribution not a cheap one.
     return MultivariateNormal(p.loc, scale_tril=_nan_unless(valid, factor), validate_args=False)
@@ -87,7 +87,7 @@ def floats(name: str, values: Numbers) -> Float[Array, "*shape"]:
     if (found := _first(~finite)) is not None:
         at = f" at {list(found)}" if found else ""
         raise ValueError(f"`{name}` must be finite, and has {array[found]}{at}.")
-    return jnp.where(finite, array, jnp.nan) if isinstance(finite, jax.core.Tracer) else array
+    return jnp.where(finite, array, jnp.nan) if is_traced(finite) else array
 
 
 def _real(name: str, values: Numbers) -> Float[Array, "*shape"]:
@@ -221,25 +221,25 @@ def _triangular(name: str, factor: Seen) -> Seen:
 
 def _nan_unless(valid: Seen, factor: Float[Array, "*batch D D"]) -> Float[Array, "*batch D D"]:
     """The factor, which is valid where an error could have been raised."""
-    if not isinstance(valid, jax.core.Tracer):
+    if not is_traced(valid):
         return factor
     return jnp.where(valid[..., None, None], factor, jnp.nan)
 
 
 def _first(wrong: Seen) -> tuple[int, ...] | None:
     """Where the first True is; None where there is none, and within a compiled program."""
-    if isinstance(wrong, jax.core.Tracer) or not wrong.any():
+    if is_traced(wrong) or not wrong.any():
         return None
     return tuple(int(i) for i in np.argwhere(wrong)[0])
 
 
 def _host(array: Array) -> Seen:
     """As NumPy sees it, where it has values: to look at them then compiles nothing."""
-    return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
+    return array if is_traced(array) else np.asarray(array)
 
 
 def _namespace(array: Seen) -> Any:
-    return jnp if isinstance(array, jax.core.Tracer) else np
+    return jnp if is_traced(array) else np
 
 
 def _diagonal(matrix: Seen) -> Seen:

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from math import log, pi, prod
 from typing import Any, TypeVar
@@ -11,12 +10,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, symmetric_part
+from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.gaussian.memory import require_dense
 
-Leaf = Any  # of a pytree: an array, or what a JAX transformation puts in its place
 _P = TypeVar("_P", bound="Precision")
 
 
@@ -123,17 +122,12 @@ def _one_by_one(function: Callable[[_P], Array], precision: _P) -> Array:
     return function(precision)
 
 
-def loud(sound: Bool[Array, "*B"], dtype: Any) -> Float[Array, "*B"]:
-    """One where it is sound, else NaN: a factor, so that derivatives are NaN too."""
-    return jnp.where(sound, 1, jnp.nan).astype(dtype)
-
-
 def aligned(scale: Float[Array, " D"], v: Float[Array, "D *K"]) -> Float[Array, "D *K1"]:
     """A number for each coordinate, with as many axes as v."""
     return jnp.expand_dims(scale, range(1, v.ndim))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["entries", "cholesky"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DensePrecision(Precision):
     """Any symmetric matrix, and its Cholesky factor L with A = L L', which is the root.
@@ -198,7 +192,7 @@ class DensePrecision(Precision):
         return solve_triangular(self.cholesky, columns, lower=True, trans=trans).reshape(v.shape)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["diagonal"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DiagonalPrecision(Precision):
     """Independent coordinates: A is diagonal, and its square root the root.
@@ -246,7 +240,7 @@ class DiagonalPrecision(Precision):
         return self.diagonal * loud(sound, self.diagonal.dtype)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BlockPrecision(Precision):
     """Independent groups of consecutive coordinates, such as the sites of a model.

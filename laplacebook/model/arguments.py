@@ -4,93 +4,154 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import keystr
+import numpyro
+from jax.tree_util import PyTreeDef, keystr
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.model.fingerprint import Fixed, is_data
-from laplacebook.model.sharding import here, placed
+from laplacebook.base.pytrees import STATIC
+from laplacebook.model.fingerprint import Fixed, is_data, name_of
+from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
 
 _NUMBERS = bool | int | float | complex
 
 
-def split(
-    model: Callable, args: tuple, kwargs: Mapping
-) -> tuple[list[Array | None], tuple[Any, tuple[Fixed | None, ...]]]:
-    """The arguments of a model as data and program.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
+class Call:
+    """A function, such as a model, and the arguments that it is called with.
 
-    Args:
-        model: the model, which gives the arguments their names.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
+    As a pytree its leaves are the arrays among the arguments (data); all else (the function, Python
+    numbers, strings, callables) is part of the program, and a new value compiles anew.
 
-    Returns:
-        The leaves that are data, None elsewhere; and what :func:`join` needs to put them back: the
-        structure, and the leaves that are not data, None elsewhere.
-
-    Raises:
-        UnsupportedModel: JAX works in single precision, which cannot hold the data; or knows
-            nothing of a mask that they have.
+    Attributes:
+        data: the leaves of the arguments that are arrays, None elsewhere.
+        fixed_function: the function, and what tells whether it has changed.
+        structure: of the arguments.
+        constants: the leaves that are no data, None elsewhere.
+        placement: how the rows of the data are spread over devices; None if they are not.
     """
-    leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs))))
-    if any(loses(leaf) for leaf in leaves):
-        raise _too_narrow(_named(model, args, kwargs))
-    hidden = [name for name, leaf in _named(model, args, kwargs) if np.ma.is_masked(leaf)]
-    if hidden:
+
+    data: list[Any]
+    fixed_function: Fixed = field(metadata=STATIC)
+    structure: PyTreeDef = field(metadata=STATIC)
+    constants: tuple[Fixed | None, ...] = field(metadata=STATIC)
+    placement: Placement | None = field(metadata=STATIC)
+
+    @classmethod
+    def of(cls, function: Callable, args: tuple = (), kwargs: Mapping | None = None) -> "Call":
+        """A function and its positional and keyword arguments.
+
+        Raises:
+            UnsupportedModel: JAX works in single precision, which cannot hold the data, or knows
+                nothing of a mask that they have; or it is called within NumPyro's handlers.
+        """
+        _refuse_handlers()
+        leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs or {}))))
+        if any(loses(leaf) for leaf in leaves):
+            raise _too_narrow(_named(function, args, kwargs or {}))
+        if any(np.ma.is_masked(leaf) for leaf in leaves):
+            raise _masked(_named(function, args, kwargs or {}))
+        data = [_own(leaf) if is_data(leaf) else None for leaf in leaves]
+        constants = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
+        return cls(data, Fixed(function), structure, constants, placement_of(data))
+
+    @property
+    def function(self) -> Callable:
+        """The function, unchanged since the call was made."""
+        return self.fixed_function.value
+
+    @property
+    def name(self) -> str:
+        """What the function is called."""
+        return name_of(self.function)
+
+    @property
+    def arguments(self) -> tuple[tuple, dict]:
+        """The positional and the keyword arguments."""
+        pairs = zip(self.data, self.constants, strict=True)
+        leaves = [d if c is None else c.value for d, c in pairs]
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def with_arguments(self, args: tuple, kwargs: Mapping) -> "Call":
+        """The same function of other arguments, whose rows are where those of this call are."""
+        return replace(Call.of(self.function, args, kwargs), placement=self.placement)
+
+    def on_one_device(self) -> "Call":
+        """The same, taken as one whose data are not spread over devices."""
+        return replace(self, placement=None)
+
+    def not_finite(self) -> list[str]:
+        """Which arguments have a NaN or an infinity, how many and where.
+
+        Returns:
+            One phrase an argument, such as ``"argument 'x' has 3 NaN, first at [4, 0]"``.
+        """
+        found = []
+        for name, leaf in _named(self.function, *self.arguments):
+            if (is_data(leaf) or isinstance(leaf, float)) and _is_inexact(leaf):
+                leaf = here(leaf) if isinstance(leaf, jax.Array) else leaf
+                bad = {"NaN": np.isnan(leaf), "infinite": np.isinf(leaf)}
+                counted = [
+                    f"{np.sum(where)} {kind}" for kind, where in bad.items() if np.any(where)
+                ]
+                if counted:
+                    first = np.argwhere(bad["NaN"] | bad["infinite"])[0].tolist()
+                    at = f", first at {first}" if first else ""
+                    found.append(f"argument '{name}' has {' and '.join(counted)}{at}")
+        return found
+
+    @contextmanager
+    def arrays_blamed(self) -> Iterator[None]:
+        """A TypeError of the function, as an error that names the arguments that are no arrays."""
+        try:
+            yield
+        except TypeError as error:
+            causes = _not_arrays(_named(self.function, *self.arguments, _is_sequence))
+            if not causes:
+                raise
+            raise UnsupportedModel(
+                f"The model cannot compute with its arguments: {error}",
+                causes=causes,
+                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
+            ) from error
+
+
+def _refuse_handlers() -> None:
+    """Refuse to look at a model from within NumPyro's handlers."""
+    if numpyro.primitives._PYRO_STACK:
         raise UnsupportedModel(
-            f"Argument '{hidden[0]}' is a masked array, of which JAX would read what the mask hides.",
-            remedy="pass its data and its mask, and hide those data with numpyro.handlers.mask.",
+            "laplace was called within NumPyro handlers, which the fit would not see again.",
+            remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
         )
-    data = [_own(leaf) if is_data(leaf) else None for leaf in leaves]
-    fixed = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
-    return data, (structure, fixed)
 
 
-def join(
-    data: list[Array | None], program: tuple[Any, tuple[Fixed | None, ...]]
-) -> tuple[tuple, dict]:
-    """The inverse of :func:`split`."""
-    structure, fixed = program
-    leaves = [d if f is None else f.value for d, f in zip(data, fixed, strict=True)]
-    return jax.tree.unflatten(structure, leaves)
+def _masked(named: list[tuple[str, Any]]) -> UnsupportedModel:
+    name = next(name for name, leaf in named if np.ma.is_masked(leaf))
+    return UnsupportedModel(
+        f"Argument '{name}' is a masked array, of which JAX would read what the mask hides.",
+        remedy="pass its data and its mask, and hide those data with numpyro.handlers.mask.",
+    )
 
 
-def not_finite_arguments(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
-    """Which arguments have a NaN or an infinity, how many and where.
-
-    Returns:
-        One phrase an argument, such as ``"argument 'x' has 3 NaN, first at [4, 0]"``.
-    """
-    found = []
-    for name, leaf in _named(model, args, kwargs):
-        if (is_data(leaf) or isinstance(leaf, float)) and _is_inexact(leaf):
-            leaf = here(leaf) if isinstance(leaf, jax.Array) else leaf
-            bad = {"NaN": np.isnan(leaf), "infinite": np.isinf(leaf)}
-            counted = [f"{np.sum(where)} {kind}" for kind, where in bad.items() if np.any(where)]
-            if counted:
-                first = np.argwhere(bad["NaN"] | bad["infinite"])[0].tolist()
-                at = f", first at {first}" if first else ""
-                found.append(f"argument '{name}' has {' and '.join(counted)}{at}")
-    return found
-
-
-def _not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
+def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
     """Which arguments hold numbers, or should, and yet are no arrays of numbers.
 
     Returns:
         One phrase an argument, such as ``"argument 'y' is a list"``.
     """
     found: dict[str, None] = {}
-    for name, value in _named(model, args, kwargs, lambda x: isinstance(x, list | tuple)):
-        if isinstance(value, list | tuple):
+    for name, value in named:
+        if _is_sequence(value):
             leaves = jax.tree.leaves(value)
             if leaves and all(isinstance(leaf, _NUMBERS) for leaf in leaves):
                 found[f"argument '{name}' is a {type(value).__name__} of numbers"] = None
@@ -102,22 +163,6 @@ def _not_arrays(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
     return list(found)
-
-
-@contextmanager
-def arrays_blamed(model: Callable, args: tuple, kwargs: Mapping) -> Iterator[None]:
-    """A TypeError of the model, as an error that names the arguments that are no arrays."""
-    try:
-        yield
-    except TypeError as error:
-        causes = _not_arrays(model, args, kwargs)
-        if not causes:
-            raise
-        raise UnsupportedModel(
-            f"The model cannot compute with its arguments: {error}",
-            causes=causes,
-            remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
-        ) from error
 
 
 def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
@@ -139,16 +184,22 @@ def _is_inexact(leaf: Any) -> bool:
 
 
 def _named(
-    model: Callable, args: tuple, kwargs: Mapping, is_leaf: Callable | None = None
+    function: Callable, args: tuple, kwargs: Mapping, is_leaf: Callable | None = None
 ) -> list[tuple[str, Any]]:
-    """The leaves of the arguments with their names: ``"columns['age']"``."""
-    names = positional_names(model, len(args))
-    top = [*zip(names, args, strict=True), *kwargs.items()]
-    return [
-        (name + keystr(path), leaf)
-        for name, value in top
-        for path, leaf in jax.tree_util.tree_leaves_with_path(_in_order(value), is_leaf)
-    ]
+    """The leaves of the arguments with their names: ``"columns['age']"``; of a call, its own."""
+    names = positional_names(function, len(args))
+    found: list[tuple[str, Any]] = []
+    for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
+        if isinstance(value, Call):
+            found += _named(value.function, *value.arguments, is_leaf)
+        else:
+            leaves = jax.tree_util.tree_leaves_with_path(_in_order(value), is_leaf)
+            found += [(name + keystr(path), leaf) for path, leaf in leaves]
+    return found
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def positional_names(model: Callable, count: int) -> list[str]:

@@ -1,10 +1,12 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``last_layer`` and ``numpyro_and_arviz``, and nowhere else.
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``last_layer`` and
+``numpyro_and_arviz``, and nowhere else.
 """
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -15,9 +17,9 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
-from laplacebook.model.arguments import arrays_blamed, join, not_finite_arguments, split
-from laplacebook.model.fingerprint import Fixed, name_of
-from laplacebook.model.sharding import Placement, placement_of
+from laplacebook.base.pytrees import STATIC, is_traced
+from laplacebook.model.arguments import Call
+from laplacebook.model.sharding import Placement
 from laplacebook.model.sites import Site, find_sites
 from laplacebook.model.start import (
     is_inside,
@@ -31,7 +33,6 @@ from laplacebook.model.trace import (
     Terms,
     log_jacobian,
     refuse_complex,
-    refuse_handlers,
     room,
     supported_data,
     valid_parameters,
@@ -39,84 +40,72 @@ from laplacebook.model.trace import (
 )
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelDensity:
     """log p(D, theta) of ``model(*args, **kwargs)`` as a function of a vector u in R^D.
 
-    As a pytree its leaves are the arrays among the arguments (data); everything else (the model,
-    Python numbers, strings, callables) is part of the program, and a new value compiles anew.
-
-    Args:
-        model: a NumPyro model whose latent sites are continuous.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
+    Attributes:
+        call: the model, whose latent sites are continuous, and its arguments.
         space: ``"unconstrained"``: u is the latents through NumPyro's bijections to R^D, and the
             log joint includes the log Jacobian; ``"constrained"``: u is the latents themselves,
             and the log joint is minus infinity outside their support.
-
-    Raises:
-        ValueError: ``space`` is neither.
-        UnsupportedModel: the data do not fit into the precision that JAX works in.
     """
+
+    call: Call
+    space: str = field(metadata=STATIC)
 
     method = "Laplace approximation"  # what is made of this density, in words
     function = "log joint"  # what its value is, in words
     without_prior = "improper"  # why a prior is none, in words
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         model: Callable,
         args: tuple = (),
         kwargs: Mapping | None = None,
         space: str = "unconstrained",
-    ) -> None:
+    ) -> "ModelDensity":
+        """The log joint of a NumPyro model and its arguments.
+
+        Raises:
+            ValueError: ``space`` has no such value.
+            UnsupportedModel: the data do not fit into the precision that JAX works in, or it is
+                called within NumPyro's handlers.
+        """
         if space not in ("unconstrained", "constrained"):
             raise ValueError(f'space is "unconstrained" or "constrained", not {space!r}')
-        refuse_handlers()
-        self._data, rest = split(model, args, kwargs or {})
-        self._program = (Fixed(model), rest, space, placement_of(self._data))
-
-    def tree_flatten(self) -> tuple[tuple[list], tuple]:
-        """The data, and the program that they go into."""
-        return (self._data,), self._program
-
-    @classmethod
-    def tree_unflatten(cls, program: tuple, children: tuple[list]) -> "ModelDensity":
-        """The inverse of :meth:`tree_flatten`."""
-        density = object.__new__(cls)
-        (density._data,) = children
-        density._program = program
-        return density
+        return cls(Call.of(model, args, kwargs), space)
 
     @property
     def model(self) -> Callable:
         """The NumPyro model."""
-        return self._program[0].value
+        return self.call.function
 
     @property
     def name(self) -> str:
         """What the model is called."""
-        return name_of(self.model)
-
-    @property
-    def space(self) -> str:
-        """The space of u, ``"unconstrained"`` or ``"constrained"``."""
-        return self._program[2]
+        return self.call.name
 
     @property
     def placement(self) -> Placement | None:
         """How the rows of the data are spread over devices; None if they are not."""
-        return self._program[3]
+        return self.call.placement
 
     @property
     def arguments(self) -> tuple[tuple, dict]:
         """The model's positional and keyword arguments."""
-        return join(self._data, self._program[1])
+        return self.call.arguments
+
+    def on_one_device(self) -> "ModelDensity":
+        """The same density, taken as one whose data are not spread over devices."""
+        return replace(self, call=self.call.on_one_device())
 
     @functools.cached_property
     def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
         """The latent sites, and the names of all sites that the model itself has."""
-        with arrays_blamed(self.model, *self.arguments):
+        with self.call.arrays_blamed():
             return find_sites(self.model, *self.arguments, self.space)
 
     @property
@@ -167,7 +156,7 @@ class ModelDensity:
             return jax.lax.stop_gradient(self.ravel(self._coordinates(trace, sites)))
         arrays = start_arrays(values)
         u, inside = self._begin(arrays)
-        if not isinstance(inside, jax.core.Tracer) and not inside:
+        if not is_traced(inside) and not inside:
             refuse_outside(*self._begin_at(arrays))
         return jax.lax.stop_gradient(u)
 
@@ -280,13 +269,9 @@ class ModelDensity:
 
     def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
         args, kwargs = self.arguments
-        with validation_enabled(False), arrays_blamed(self.model, args, kwargs):
+        with validation_enabled(False), self.call.arrays_blamed():
             log_probs, trace = compute_log_probs(model, args, kwargs, {})
         return trace, log_probs
-
-    def not_finite_arguments(self) -> list[str]:
-        """Which arguments have a NaN or an infinity, in words."""
-        return not_finite_arguments(self.model, *self.arguments)
 
     def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:
         """The model with its latent sites at u."""
@@ -303,7 +288,8 @@ class ModelDensity:
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class LikelihoodDensity(ModelDensity):
     """log p(D | theta) as a function of u: the prior and the log Jacobian are left out.
 
@@ -313,12 +299,6 @@ class LikelihoodDensity(ModelDensity):
     method = "Maximum likelihood fit"
     function = "log likelihood"
     without_prior = "left out"
-
-    @classmethod
-    def of(cls, density: ModelDensity) -> ModelDensity:
-        """The likelihood of a log joint."""
-        children, program = density.tree_flatten()
-        return cls.tree_unflatten(program, children)
 
     @property
     def improper(self) -> tuple[str, ...]:

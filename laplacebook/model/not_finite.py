@@ -19,7 +19,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     missing = [s for s in observed if not np.all(np.isfinite(s["value"]))]
     outside = [s for s in observed if not supports_data(s)]
     infinite = [trace[n] for n in log_probs if not np.isfinite(log_probs[n])]
-    arguments, at = density.not_finite_arguments(), print_point(density, u)
+    arguments, at = density.call.not_finite(), print_point(density, u)
     if missing and not all(np.isfinite(log_probs[s["name"]]) for s in missing):
         return _missing_data(missing[0], arguments)
     if wrong:
@@ -42,7 +42,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
 
 
 def _elsewhere(density: ModelDensity, u: Array) -> NonFinite:
-    here = f" ({' and '.join(found)})" if (found := density.not_finite_arguments()) else ""
+    here = f" ({' and '.join(found)})" if (found := density.call.not_finite()) else ""
     return NonFinite(
         f"The {density.function} is not finite at the point where the search stood, {print_point(density, u)}, "
         f"and its data lie on several hosts, of which each sees its own rows{here}.",

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.repeatable import require_repeats
 
@@ -43,8 +44,8 @@ class PlainModel:
     def __name__(self) -> str:
         return self.name
 
-    def __call__(self, function: ModelDensity) -> None:
-        """Run the model of a function and its arguments, which a :class:`ModelDensity` holds.
+    def __call__(self, function: Call) -> None:
+        """Run the model of a function and its arguments.
 
         Raises:
             UnsupportedModel: the function returns no real scalar.
@@ -69,15 +70,15 @@ class PlainModel:
 
 
 @jax.jit
-def _value(function: ModelDensity, point: Any) -> Array:
-    """A function and its arguments, which a ModelDensity holds, at a point: compiled only once.
+def _value(function: Call, point: Any) -> Array:
+    """A function and its arguments, at a point: compiled only once.
 
     So that another run of the model does not tell whether the function repeats itself: it is asked here.
     """
     args, kwargs = function.arguments
 
     def value() -> Array:
-        return jnp.asarray(function.model(point, *args, **kwargs))
+        return jnp.asarray(function.function(point, *args, **kwargs))
 
     require_repeats(value)
     return value()

@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.pytrees import is_traced
 
 _REMEDY = "switch the randomness off, or make each random number a latent site (numpyro.sample)."
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
@@ -125,7 +126,7 @@ def _numbers(part: Any) -> Any:
 
 def _is_known(part: Any) -> bool:
     """Whether it is numbers that this process has."""
-    if isinstance(part, str | jax.core.Tracer) or not getattr(part, "is_fully_addressable", True):
+    if isinstance(part, str) or is_traced(part) or not getattr(part, "is_fully_addressable", True):
         return False
     return _is_key(part) or not jnp.issubdtype(_dtype(part), jax.dtypes.extended)
 

@@ -1,8 +1,7 @@
 """The data of a model row by row: its observations enter the likelihood one by one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -14,30 +13,27 @@ from numpyro import distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.pytrees import STATIC
 from laplacebook.model.density import ModelDensity
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["density"],
-    meta_fields=["number", "carried"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Rows:
     """The observations of a model.
 
     Attributes:
-        density: the model with all its data.
+        density: the :class:`ModelDensity` with all its data, or the :class:`Call`.
         number: N, how many rows they have.
         carried: for each array among the model's arguments, whether its first axis runs over the
             rows.
     """
 
-    density: ModelDensity
-    number: int
-    carried: tuple[bool, ...]
+    density: Any
+    number: int = field(metadata=STATIC)
+    carried: tuple[bool, ...] = field(metadata=STATIC)
 
-    def take(self, index: Int[Array, " B"]) -> ModelDensity:
+    def take(self, index: Int[Array, " B"]) -> Any:
         """The model with B of the rows, as if there were no others; also under ``vmap``."""
         leaves, structure = jax.tree.flatten(self.density)
         taken = [x[index] if c else x for x, c in zip(leaves, self.carried, strict=True)]
@@ -67,7 +63,7 @@ class Rows:
         # Where they do not divide evenly, other arrays than the rows are spread.
         if place is None or self.number % place.number:
             return function(self, *operands, *by_row)
-        leaves, structure = jax.tree.flatten(on_one_device(self.density))
+        leaves, structure = jax.tree.flatten(self.density.on_one_device())
 
         def here(leaves: list, operands: tuple, by_row: tuple) -> Any:
             own = jax.tree.unflatten(structure, leaves)
@@ -83,12 +79,6 @@ class Rows:
             out_specs=whole if summed else apart,
             check_vma=False,
         )(leaves, operands, by_row)
-
-
-def on_one_device(density: ModelDensity) -> ModelDensity:
-    """The same density, taken as one whose data are not spread over devices."""
-    children, program = density.tree_flatten()
-    return type(density).tree_unflatten((*program[:3], None), children)
 
 
 def rows_of(density: ModelDensity) -> Rows:

@@ -9,6 +9,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from laplacebook.base.pytrees import is_traced
 from laplacebook.model.single_precision import loses
 
 
@@ -84,7 +85,7 @@ def placed(array: Array) -> Array:
     A mesh of explicit axes asks each operation for the sharding of its result, which a NumPyro model
     does not tell.
     """
-    spread = None if isinstance(array, jax.core.Tracer) else array.sharding
+    spread = None if is_traced(array) else array.sharding
     if not isinstance(spread, NamedSharding) or not isinstance(spread.mesh, Mesh):
         return array
     kinds = (AxisType.Auto,) * len(spread.mesh.axis_names)
@@ -104,7 +105,7 @@ def here(array: Array) -> Any:
 def placement_of(leaves: Iterable[Any]) -> Placement | None:
     """How the first axis of data is spread: that of the first array that is; None if there is none."""
     for leaf in leaves:
-        known = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+        known = isinstance(leaf, jax.Array) and not is_traced(leaf)
         spread = leaf.sharding if known else None
         if isinstance(spread, NamedSharding) and len(spread.spec) and spread.spec[0] is not None:
             found = Placement(spread.mesh, spread.spec[0])

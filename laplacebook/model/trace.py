@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpyro
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
@@ -23,15 +22,6 @@ class Terms(NamedTuple):
     log_prior: Float[Array, ""]
     values: dict[str, Array]
     room: Float[Array, " D"]
-
-
-def refuse_handlers() -> None:
-    """Refuse to look at a model from within NumPyro's handlers."""
-    if numpyro.primitives._PYRO_STACK:
-        raise UnsupportedModel(
-            "laplace was called within NumPyro handlers, which the fit would not see again.",
-            remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",
-        )
 
 
 def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:

@@ -10,19 +10,20 @@ import numpy as np
 from jax.lax import erfc
 from jaxtyping import Array, Float, Key
 
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive.outcomes import outcome_at
 
 
 @partial(jax.jit, static_argnames=["site"])
 def outcome_over_draws(
-    density: ModelDensity, new: ModelDensity, draws: Float[Array, "S D"], site: str | None
+    density: ModelDensity, new: Call, draws: Float[Array, "S D"], site: str | None
 ) -> tuple[Any, Any]:
     """Mean and variance over draws of the outcome's mean and of its variance.
 
     Args:
         density: the model and the arguments that it was fitted to.
-        new: the same model and the new arguments.
+        new: a call of the same model with the new arguments.
         draws: of the latent sites, shape (S, D).
         site: the observed site; needed if there are several.
 
@@ -119,11 +120,11 @@ def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Floa
     In the book: :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
 
     Args:
-        mean: of a, shape (*N,).
+        mean: of a, shape (N,) or any other.
         variance: of a, zero or more, of the same shape.
 
     Returns:
-        Probabilities, shape (*N,); NaN where the variance is negative.
+        Probabilities, of that shape; NaN where the variance is negative.
     """
     variance = jnp.where(variance >= 0, variance, jnp.nan)
     dtype = jnp.result_type(mean, variance)
@@ -149,10 +150,10 @@ def probit_approximation(
     In the book: :eq:`logistic-regression-kappa` of :doc:`/book/logistic-regression`.
 
     Args:
-        mean: of a, shape (*N,).
+        mean: of a, shape (N,) or any other.
         variance: of a, of the same shape.
 
     Returns:
-        Probabilities, shape (*N,).
+        Probabilities, of that shape.
     """
     return jax.nn.sigmoid(mean / jnp.sqrt(1 + np.pi / 8 * variance))

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.errors import LaplaceError
+from laplacebook.base.pytrees import is_traced
 from laplacebook.gaussian.precision import Precision
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import Rows
 from laplacebook.predictive.outcomes import latent_values, outcome_at, outcome_given
@@ -43,7 +45,7 @@ class Linearized(NamedTuple):
 
 def linearize(
     density: ModelDensity,
-    new: ModelDensity,
+    new: Call,
     mode: Float[Array, " D"],
     precision: Precision,
     site: str | None = None,
@@ -57,7 +59,7 @@ def linearize(
 
     Args:
         density: the model and the arguments that it was fitted to.
-        new: the same model and the new arguments.
+        new: a call of the same model with the new arguments.
         mode: u_MAP, shape (D,).
         precision: A.
         site: the observed site; needed if there are several.
@@ -72,7 +74,7 @@ def linearize(
     if by_rows is None:
         return _by_columns(*fit, site, joint)
     found, same = by_rows
-    if isinstance(same, jax.core.Tracer):
+    if is_traced(same):
         return jax.lax.cond(same, lambda: found, lambda: _by_columns(*fit, site, joint))
     return found if same else _by_columns(*fit, site, joint)
 
@@ -80,7 +82,7 @@ def linearize(
 @partial(jax.jit, static_argnames=["site", "joint"])
 def _by_columns(
     density: ModelDensity,
-    new: ModelDensity,
+    new: Call,
     mode: Float[Array, " D"],
     precision: Precision,
     site: str | None,
@@ -111,7 +113,7 @@ def _by_columns(
 @partial(jax.jit, static_argnames=["site", "joint"])
 def _by_rows(
     density: ModelDensity,
-    new: ModelDensity,
+    new: Call,
     mode: Float[Array, " D"],
     precision: Precision,
     site: str | None,
@@ -174,7 +176,7 @@ def _by_rows(
 
 
 def _predictor(
-    density: ModelDensity, new: ModelDensity, site: str | None
+    density: ModelDensity, new: Call, site: str | None
 ) -> Callable[[Array], tuple[Array, Array]]:
     """The predictor of all rows and the variance of the outcome, as a function of u."""
 
@@ -185,7 +187,7 @@ def _predictor(
     return predictor
 
 
-def _rows_of_predictor(new: ModelDensity, outcome: Callable[[ModelDensity], Any]) -> Rows | None:
+def _rows_of_predictor(new: Call, outcome: Callable[[Call], Any]) -> Rows | None:
     """The arrays whose first axis is that of the predictor, if one row of them gives one of it."""
     shape = jax.eval_shape(lambda: outcome(new).predictor).shape
     if not shape:

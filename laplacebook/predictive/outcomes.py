@@ -1,8 +1,7 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,15 +12,13 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.pytrees import STATIC
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import unwrapped
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["predictor", "mean", "variance"],
-    meta_fields=["kind"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Outcome:
     """The distribution of an observed site, and what is linear in many models.
@@ -33,20 +30,20 @@ class Outcome:
         variance: of the outcome, given the parameters.
     """
 
-    kind: str
+    kind: str = field(metadata=STATIC)
     predictor: Any  # an array, or what a JAX transformation puts in its place
     mean: Any
     variance: Any
 
 
 def outcome_at(
-    density: ModelDensity, new: ModelDensity, u: Float[Array, " D"], site: str | None = None
+    density: ModelDensity, new: Call, u: Float[Array, " D"], site: str | None = None
 ) -> Outcome:
     """The outcome of new arguments, given u.
 
     Args:
         density: the model and the arguments that it was fitted to.
-        new: the same model and the new arguments.
+        new: a call of the same model with the new arguments.
         u: the latent sites, shape (D,).
         site: the observed site; needed if there are several.
 
@@ -71,12 +68,12 @@ def latent_values(
 
 
 def outcome_given(
-    new: ModelDensity, values: dict[str, Array], observed: list[str], site: str | None = None
+    new: Call, values: dict[str, Array], observed: list[str], site: str | None = None
 ) -> Outcome:
     """The outcome of new arguments, given the latent sites.
 
     Args:
-        new: the model and the new arguments.
+        new: a call of the model with the new arguments.
         values: of the latent sites, on the scale of the model.
         observed: the names of the sites that the fit observed.
         site: the one of them to predict; needed if there are several.
@@ -124,7 +121,7 @@ def _observed(names: list[str], site: str | None) -> str:
     return names[0]
 
 
-def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
+def _run(new: Call, values: dict[str, Array]) -> dict:
     args, kwargs = new.arguments
 
     def value(site: dict) -> Array | None:
@@ -133,7 +130,7 @@ def _run(new: ModelDensity, values: dict[str, Array]) -> dict:
             return values.get(site["name"])
         return jnp.full(site["fn"].shape(), jnp.nan)
 
-    substituted = handlers.substitute(new.model, substitute_fn=value)
+    substituted = handlers.substitute(new.function, substitute_fn=value)
     seeded = handlers.seed(substituted, jax.random.key(0))
     try:
         with validation_enabled(False):

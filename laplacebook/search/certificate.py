@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from laplacebook.base.checks import is_traced
-from laplacebook.gaussian.precision import Leaf
+from laplacebook.base.pytrees import Leaf, is_traced
 from laplacebook.search.metric import COARSEST
 
 

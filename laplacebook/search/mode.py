@@ -11,10 +11,11 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
+from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
-from laplacebook.gaussian.precision import Precision, loud
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate, Search

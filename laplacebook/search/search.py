@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from laplacebook.base.pytrees import loud
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
-from laplacebook.gaussian.precision import Precision, loud
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate

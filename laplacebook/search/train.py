@@ -70,7 +70,7 @@ def train(
     require_number("steps", steps)
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, not {learning_rate}")
-    density = ModelDensity(model, args, kwargs)
+    density = ModelDensity.of(model, args, kwargs)
     rows, batch_size = _rows(density, batch_size)
     initial, order = jax.random.split(key)
     u = _initial(density, initial) if start is None else density.start(start)
@@ -169,7 +169,7 @@ def _advance(
 
 def _diverged(density: ModelDensity, step: int, learning_rate: float) -> NonFinite:
     return NonFinite(
-        f"The descent ran into NaN or infinity by step {step}{because(density.not_finite_arguments())}.",
+        f"The descent ran into NaN or infinity by step {step}{because(density.call.not_finite())}.",
         causes=[
             f"a learning rate of {learning_rate:.4g}, too large for this model",
             "a derivative that is not finite: sqrt, abs, log or a norm at zero",

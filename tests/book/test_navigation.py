@@ -1,16 +1,13 @@
-"""The map of chapters says what the chapters say; every notebook installs the package on Colab."""
+"""The map of chapters says what the chapters say; every notebook says how to install the package."""
 
 import re
-import sys
 from types import SimpleNamespace
 
 import nbformat
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
 
 from tests.book.test_book import CHAPTERS, ROOT, WITHOUT_EXERCISES, code_cells
-from tests.test_packaging import PROJECT
-from tools.notebooks import COLAB, install_on_colab
+from tools.notebooks import SOURCE, begin_with_installation, installation
 
 
 def read(page):
@@ -70,30 +67,20 @@ def test_a_weekend_leaves_out_nothing_that_it_needs(chapter_map):
 
 
 def without_installation(notebook):
-    """The first code cell does not install the package on Colab, hidden, and silent elsewhere."""
-    _, cell = code_cells(notebook)[0]
-    same = all(cell[key] == COLAB[key] for key in ("id", "source", "metadata", "outputs"))
+    """The first code cell does not say how to install the package, hidden, and silent where it is there."""
+    (_, cell), wanted = code_cells(notebook)[0], installation(SOURCE)
+    same = all(cell[key] == wanted[key] for key in ("id", "source", "metadata", "outputs"))
     return [] if same else ["the first code cell is not that of tools/notebooks.py"]
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_notebook_installs_the_package_on_colab(path):
+def test_notebook_says_how_to_install_the_package(path):
     assert without_installation(read(path.stem)) == []
 
 
 def test_missing_installation_is_noticed_and_repaired():
     notebook = read("taylor")
-    notebook.cells = [cell for cell in notebook.cells if cell.id != COLAB.id]
+    del notebook.cells[1]
     assert without_installation(notebook)
-    install_on_colab(notebook)
+    begin_with_installation(notebook)
     assert without_installation(notebook) == []
-
-
-@pytest.mark.parametrize("on_colab", [True, False])
-def test_installation_runs_pip_on_colab_alone(monkeypatch, on_colab):
-    if on_colab:
-        monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
-    ran = []
-    shell = SimpleNamespace(run_line_magic=lambda *magic: ran.append(magic))
-    exec(TransformerManager().transform_cell(COLAB.source), {"get_ipython": lambda: shell})
-    assert ran == [("pip", f"install -q git+{PROJECT['urls']['Source']}")] * on_colab

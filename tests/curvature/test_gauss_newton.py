@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from laplacebook.base.many_points import array_sizes
+from laplacebook.base.jaxprs import array_sizes
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature import symmetric_blocks as symmetric
 from laplacebook.curvature.hessian import matrix_of, prior_curvature, prior_hessian
@@ -47,7 +47,7 @@ def network(family, X, y, z=None):
 
 
 def density_of(family, *more):
-    return ModelDensity(partial(network, family), (X, FAMILIES[family][1], *more))
+    return ModelDensity.of(partial(network, family), (X, FAMILIES[family][1], *more))
 
 
 @jax.jit
@@ -118,7 +118,7 @@ def _noting(found, function):
 
 def test_layers_by_pairs_are_what_they_are_by_their_jacobians(monkeypatch):
     monkeypatch.setattr(symmetric, "DEEP", 1)
-    density = ModelDensity(around_layers, (X, classes))
+    density = ModelDensity.of(around_layers, (X, classes))
     v = jnp.asarray(np.random.default_rng(1).normal(size=density.dimension))
     of_layers = []
     monkeypatch.setattr(symmetric, "_layer_block", _noting(of_layers, symmetric._layer_block))
@@ -148,7 +148,7 @@ def test_products_and_all_rows_at_once():
     right = expected(density, u)["gauss_newton"]
     product = jax.jit(gauss_newton.gauss_newton_product)(density, u)
     np.testing.assert_allclose(jax.jit(_applied)(product, u), right @ u, rtol=1e-12)
-    fixed = jax.jit(gauss_newton.dense)(ModelDensity(of_fixed_size, (X, real)), u[:2])
+    fixed = jax.jit(gauss_newton.dense)(ModelDensity.of(of_fixed_size, (X, real)), u[:2])
     np.testing.assert_allclose(fixed, X.T @ X, rtol=1e-12)
 
 
@@ -181,7 +181,7 @@ def jointly(X, y):
 
 
 def test_with_a_canonical_link_gauss_newton_is_the_hessian():
-    density = ModelDensity(logistic, (X, binary))
+    density = ModelDensity.of(logistic, (X, binary))
 
     @jax.jit
     def both(w):
@@ -195,18 +195,18 @@ def test_with_a_canonical_link_gauss_newton_is_the_hessian():
 @pytest.mark.parametrize("model", [standardised, of_one_another, jointly])
 def test_rows_that_do_not_add_up_are_refused(model):
     """At zero, where the likelihood of a standardised model adds up and its curvature does not."""
-    density = ModelDensity(model, (X, binary if model is standardised else real))
+    density = ModelDensity.of(model, (X, binary if model is standardised else real))
     with pytest.raises(lb.UnsupportedModel, match="not the sum"):
         require_sum(density, jnp.zeros(2))
     assert np.isnan(jax.jit(gauss_newton.diagonal)(density, jnp.zeros(2))).all()
 
 
 def test_rows_that_add_up_are_not_refused():
-    require_sum(ModelDensity(logistic, (X, binary)), jnp.zeros(2))
+    require_sum(ModelDensity.of(logistic, (X, binary)), jnp.zeros(2))
 
 
 def test_memory_does_not_grow_with_the_number_of_rows():
-    big = ModelDensity(logistic, (jnp.zeros((3000, 2)), jnp.zeros(3000)))
+    big = ModelDensity.of(logistic, (jnp.zeros((3000, 2)), jnp.zeros(3000)))
 
     program = jax.make_jaxpr(lambda u: gauss_newton.diagonal(big, u, batch_size=10))(jnp.zeros(2))
     assert max(array_sizes(program.jaxpr)) <= 3000
@@ -237,7 +237,7 @@ def test_the_curvature_of_a_prior_that_is_not():
             x = numpyro.sample("x", dist.Normal(0.0, scale))
             numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
 
-    density = ModelDensity(hierarchical, (real[:3],))
+    density = ModelDensity.of(hierarchical, (real[:3],))
     diagonal, alone, whole = of_prior(density, u[:4])
     assert not alone and np.isnan(diagonal).all()
     log_scale, x = float(u[0]), np.asarray(u[1:4])

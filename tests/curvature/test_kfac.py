@@ -44,7 +44,7 @@ def loss_by_hand(name, f):
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_factors_are_those_of_a_network_by_hand(name, kind):
     targets, options, activation, slope_of = LIKELIHOODS[name]
-    density = ModelDensity(bayesian_mlp, (X, targets), options | {"widths": (3,), "outputs": 2})
+    density = ModelDensity.of(bayesian_mlp, (X, targets), options | {"widths": (3,), "outputs": 2})
     u = jnp.asarray(RNG.normal(size=density.dimension))
     w1, b1, w2, b2 = (np.asarray(x) for x in density.unravel(u).values())
     a = activation(X @ w1 + b1)
@@ -73,9 +73,9 @@ def transposed(x, y=None):
 def test_the_product_is_the_exact_block_where_only_the_inputs_depend_on_the_row(which):
     """With one output and a constant H, B is a number."""
     if which == "linear":
-        density = ModelDensity(bayesian_mlp, (X, REAL[:, 0]), {"widths": ()})
+        density = ModelDensity.of(bayesian_mlp, (X, REAL[:, 0]), {"widths": ()})
     else:
-        density = ModelDensity(transposed, (RNG.normal(size=(N, 2, 3)), RNG.normal(size=(N, 3))))
+        density = ModelDensity.of(transposed, (RNG.normal(size=(N, 2, 3)), RNG.normal(size=(N, 3))))
     u = jnp.asarray(RNG.normal(size=density.dimension))
     (one, two), *_ = kronecker_factors(density, u)
     exact = jax.jit(jax.hessian(lambda u: -density.terms(u).log_likelihood))(u)[:2, :2]
@@ -85,7 +85,7 @@ def test_the_product_is_the_exact_block_where_only_the_inputs_depend_on_the_row(
 
 def test_the_slope_of_a_bernoulli_is_right_at_logit_zero():
     """There every row's is 1/2 or -1/2, where NumPyro's own are 0 and -1."""
-    density = ModelDensity(bayesian_mlp, (X, CLASSES), {"widths": (), "likelihood": "bernoulli"})
+    density = ModelDensity.of(bayesian_mlp, (X, CLASSES), {"widths": (), "likelihood": "bernoulli"})
     (_, of_outputs), of_bias = kronecker_factors(density, jnp.zeros(3), "empirical_fisher")
     np.testing.assert_allclose(of_outputs, [[N / 4]], rtol=1e-9)
     np.testing.assert_allclose(of_bias, [[N / 4]], rtol=1e-9)
@@ -112,7 +112,7 @@ def test_a_matrix_that_is_no_weight_of_one_layer_is_refused(words):
         with numpyro.plate("N", x.shape[0]):
             numpyro.sample("y", dist.Normal(WEIGHTS[words](w, x), 1).to_event(1), obs=y)
 
-    density = ModelDensity(model, (X, REAL))
+    density = ModelDensity.of(model, (X, REAL))
     with pytest.raises(lb.UnsupportedModel, match=rf"'w'[^$]*{words}[^$]*structure=\"block\""):
         kronecker_factors(density, jnp.ones(4))
 
@@ -134,7 +134,7 @@ def fourier(x, y):
 
 @pytest.mark.parametrize("model", [both, fourier])
 def test_a_matrix_that_is_no_weight_has_its_curvature_all_the_same(model):
-    density = ModelDensity(model, (X, REAL[:, 0]))
+    density = ModelDensity.of(model, (X, REAL[:, 0]))
     u = jnp.asarray(RNG.normal(size=6))
     with pytest.raises(lb.UnsupportedModel, match="not the weight of one dense layer"):
         kronecker_factors(density, u)
@@ -153,14 +153,14 @@ def centred(x, y):
 
 
 def test_rows_that_do_not_add_up_are_refused_or_nan():
-    density, u = ModelDensity(centred, (X[:, 0], REAL[:, 0])), jnp.ones(1)
+    density, u = ModelDensity.of(centred, (X[:, 0], REAL[:, 0])), jnp.ones(1)
     with pytest.raises(lb.UnsupportedModel, match="not the sum over its observations"):
         kronecker_factors(density, u)
     assert np.isnan(jax.jit(kronecker_factors)(density, u)[0]).all()
 
 
 def test_what_is_not_finite_or_no_option_is_refused():
-    density = ModelDensity(centred, (X[:, 0], np.full(N, np.nan)))
+    density = ModelDensity.of(centred, (X[:, 0], np.full(N, np.nan)))
     with pytest.raises(lb.NonFinite, match="'y'"):
         kronecker_factors(density, jnp.ones(1))
     with pytest.raises(ValueError, match="'gauss_newton', 'empirical_fisher', not 'fisher'"):

@@ -82,12 +82,12 @@ def test_as_laplace_torch(likelihood, structure):
         prior_precision=2.0,
         noise_precision=0.3**-2,
     )
-    density = ModelDensity(network, (X, REAL if normal else LABELS))
+    density = ModelDensity.of(network, (X, REAL if normal else LABELS))
     u = WEIGHTS[likelihood]
     if structure == "last_layer":
         density = last_layer_of(density, u)
         u, structure = u[9:], "dense"
-    new = ModelDensity(
+    new = ModelDensity.of(
         density.model, (np.array(NEW[likelihood]), np.zeros(len(NEW[likelihood]), int))
     )
     jacobians = jax.jacobian(split_likelihood(new, u)[0])(u).reshape(

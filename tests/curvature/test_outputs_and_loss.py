@@ -41,7 +41,7 @@ def model(family, X, y=None):
 
 
 def density_of(family, model=model):
-    return ModelDensity(lambda X, y=None: model(family, X, y), (X, FAMILIES[family][1]))
+    return ModelDensity.of(lambda X, y=None: model(family, X, y), (X, FAMILIES[family][1]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -76,10 +76,13 @@ def test_a_factor_and_a_prior_alone_are_refused():
         w = numpyro.sample("w", dist.Normal(0, 1).expand([2]))
         numpyro.factor("y", -jnp.sum((X @ w - y) ** 2))
 
-    for density in (ModelDensity(factor, (X, real)), ModelDensity(lambda X: factor(X, 0.0), (X,))):
+    for density in (
+        ModelDensity.of(factor, (X, real)),
+        ModelDensity.of(lambda X: factor(X, 0.0), (X,)),
+    ):
         with pytest.raises(lb.UnsupportedModel, match=r"numpyro\.factor"):
             split_likelihood(density, jnp.zeros(2))
-    prior = ModelDensity(lambda: numpyro.sample("w", dist.Normal(0, 1).expand([2])))
+    prior = ModelDensity.of(lambda: numpyro.sample("w", dist.Normal(0, 1).expand([2])))
     with pytest.raises(lb.UnsupportedModel, match="observes nothing"):
         split_likelihood(prior, jnp.zeros(2))
 
@@ -105,7 +108,7 @@ def test_what_outputs_do_not_tell_is_refused(model):
     with pytest.raises(
         lb.UnsupportedModel, match="the scale or the mask of 'y' depends on a latent"
     ):
-        split_likelihood(ModelDensity(model, (X, real)), jnp.zeros(2))
+        split_likelihood(ModelDensity.of(model, (X, real)), jnp.zeros(2))
 
 
 def of_fixed_size(X, y):
@@ -128,4 +131,4 @@ def one_outcome(X, y):
 @pytest.mark.parametrize("model", [of_fixed_size, effect_by_row, one_outcome])
 def test_rows_that_cannot_be_taken_apart_are_refused(model):
     with pytest.raises(lb.UnsupportedModel, match="one by one"):
-        rows_of(ModelDensity(model, (X, real)))
+        rows_of(ModelDensity.of(model, (X, real)))

@@ -173,7 +173,7 @@ def heads(y):
 @pytest.mark.parametrize("structure", ["dense", "kronecker"])
 def test_the_fisher_matrix_at_a_logit_of_zero(structure):
     """Where NumPyro's slope of a Bernoulli is 1 and 0, and not 1/2."""
-    density = ModelDensity(heads, (np.repeat([1.0, 0.0], [7, 3]),))
+    density = ModelDensity.of(heads, (np.repeat([1.0, 0.0], [7, 3]),))
     precision = precision_at(density, jnp.zeros(1), Settings("empirical_fisher", structure))
     assert precision.matrix == pytest.approx(1 + 10 / 4, abs=1e-9)
 
@@ -185,7 +185,7 @@ def outlier(x, t=None):
 
 
 def test_a_negative_eigenvalue_is_not_set_to_zero():
-    density = ModelDensity(outlier, (np.zeros(2), np.array([1.0, 2.0])))
+    density = ModelDensity.of(outlier, (np.zeros(2), np.array([1.0, 2.0])))
     with pytest.raises(lb.NotPositiveDefinite, match="negative eigenvalue"):
         low_rank_at(density, jnp.zeros(1), 1)
 
@@ -249,7 +249,7 @@ def test_too_large_for_memory_says_what_fits():
     with pytest.raises(lb.LaplaceError, match=r"(?s)GiB.*\"kronecker\".*\"diagonal\"") as error:
         lb.laplace(network, X, T)
     assert "Hessian of 1,004,001 coordinates" in str(error.value)
-    sites = ModelDensity(network, (X, T)).sites
+    sites = ModelDensity.of(network, (X, T)).sites
     diagonal = precision_bytes(sites, Settings("gauss_newton", "diagonal"), float)
     assert diagonal == 4 * 8 * 1_004_001
 
@@ -261,6 +261,6 @@ def test_a_site_of_no_numbers(structure):
         w = numpyro.sample("w", dist.Normal(0, 1))
         numpyro.sample("t", dist.Normal(x[:, 0] * w, 1.0), obs=t)
 
-    density = ModelDensity(model, (X, T))
+    density = ModelDensity.of(model, (X, T))
     precision = precision_at(density, jnp.zeros(1), Settings("gauss_newton", structure))
     np.testing.assert_allclose(precision.solve(jnp.ones(1)), 1 / (1 + np.sum(X**2)), rtol=1e-9)

@@ -213,7 +213,7 @@ def test_the_support_of_a_prior_remains(space):
 
 
 def test_outside_of_the_support_there_is_no_likelihood():
-    density = LikelihoodDensity(bounded, (REAL + 3,), space="constrained")
+    density = LikelihoodDensity.of(bounded, (REAL + 3,), space="constrained")
     inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
     assert inside.log_prior == 0
     assert outside.log_prior == -np.inf

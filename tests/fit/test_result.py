@@ -163,7 +163,7 @@ def test_within_vmap_and_jit():
     for call in refused:
         with pytest.raises(ValueError, match="within jax.vmap"):
             call()
-    with pytest.raises(ValueError, match="guide is made of numbers, so it cannot be compiled"):
+    with pytest.raises(ValueError, match="guide looks at numbers, so it cannot be compiled"):
         jax.jit(lambda y: lb.laplace(coin, y).guide)(tosses[0])
 
 

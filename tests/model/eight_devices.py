@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import laplacebook as lb
 from laplacebook.curvature.settings import Settings
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive import linearized
 from laplacebook.search.search import search
@@ -72,7 +73,7 @@ def test_sharded_data_give_the_same_numbers_and_stay_where_they_lie(name):
     model, data, spread, options = FITS[name]
     one = lb.laplace(model, *data, **options)
     start = one.mode_vector if name == "kronecker" else None  # of its many modes the same
-    density = ModelDensity(model, tuple(map(spread, data)), {})
+    density = ModelDensity.of(model, tuple(map(spread, data)), {})
     program = search.lower(density, start, settings=Settings(**options)).compile()
     assert "all-reduce" in program.as_text()
     assert not gathered(program)
@@ -86,7 +87,7 @@ def test_sharded_data_give_the_same_numbers_and_stay_where_they_lie(name):
 def test_predictions_from_rows_where_they_lie():
     model, data, spread, options = FITS["kronecker"]
     approx = lb.laplace(model, *data, **options)
-    of_one, of_many = (ModelDensity(model, (x,), {}) for x in (FEATURES, spread(FEATURES)))
+    of_one, of_many = (Call.of(model, (x,)) for x in (FEATURES, spread(FEATURES)))
     given = (approx.density, of_many, approx.mode_vector, approx.precision)
     program = linearized._by_rows.lower(*given, site=None, joint=False).compile()
     assert not gathered(program)

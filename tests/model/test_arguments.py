@@ -11,7 +11,7 @@ import pytest
 from numpyro import handlers
 
 import laplacebook as lb
-from laplacebook.model.arguments import join, not_finite_arguments, split
+from laplacebook.model.arguments import Call
 from tests.models import single_precision
 
 
@@ -40,7 +40,7 @@ def test_data_that_single_precision_cannot_hold_are_refused(data, message):
     assert (
         message in text and "Argument 'features['t']' is" in text and "numpyro.enable_x64()" in text
     )
-    assert jax.tree.leaves(split(model, ({"t": data},), {})[0])[0].dtype == data.dtype
+    assert jax.tree.leaves(Call.of(model, ({"t": data},)))[0].dtype == data.dtype
 
 
 HELD = [
@@ -66,8 +66,8 @@ HELD = [
 @pytest.mark.parametrize("data", HELD, ids=range(len(HELD)))
 def test_ordinary_data_are_not(data):
     with single_precision():
-        held, _ = split(model, (data,), {})
-        assert held[0].dtype.itemsize == 4
+        (held,) = jax.tree.leaves(Call.of(model, (data,)))
+        assert held.dtype.itemsize == 4
 
 
 def test_the_rounding_that_is_refused_would_have_mattered():
@@ -85,11 +85,10 @@ def test_the_rounding_that_is_refused_would_have_mattered():
 
 def test_only_what_can_change_is_copied():
     mine, fixed = np.ones(2), jnp.ones(2)
-    (copied, same), program = split(model, (mine, fixed), {})
+    call = Call.of(model, (mine, fixed))
     mine[0] = 5
-    assert same is fixed and copied[0] == 1
-    (first, second), named = join([copied, same], program)
-    assert first is copied and second is fixed and named == {}
+    (first, second), named = call.arguments
+    assert first[0] == 1 and second is fixed and named == {}
 
 
 BAD = np.zeros((6, 2))
@@ -99,16 +98,22 @@ BAD[4, 0] = BAD[5, 0] = BAD[5, 1] = np.nan
 def test_the_argument_that_is_not_finite_is_named():
     expected = "argument 'features' has 3 NaN, first at [4, 0]"
     for wrapped in (model, functools.partial(model), handlers.scale(model, scale=1.0)):
-        assert not_finite_arguments(wrapped, (BAD, np.ones(3)), {}) == [expected]
-    several = not_finite_arguments(
-        model, (1.0, 2.0, 3.0, [np.inf]), {"columns": {"age": BAD - np.inf}}
-    )
-    assert several == [
+        assert Call.of(wrapped, (BAD, np.ones(3))).not_finite() == [expected]
+    several = Call.of(model, (1.0, 2.0, 3.0, [np.inf]), {"columns": {"age": BAD - np.inf}})
+    assert several.not_finite() == [
         "argument 'more[1][0]' has 1 infinite",
         "argument 'columns['age']' has 3 NaN and 9 infinite, first at [0, 0]",
     ]
-    assert not_finite_arguments(model, (np.arange(3), "text", np.array(["a"]), True), {}) == []
-    assert not_finite_arguments(max, (np.nan,), {})[0].endswith("has 1 NaN")
+    assert Call.of(model, (np.arange(3), "text", np.array(["a"]), True)).not_finite() == []
+    assert Call.of(max, (np.nan,)).not_finite()[0].endswith("has 1 NaN")
+
+
+def test_an_argument_of_a_plain_function_is_named_as_the_function_does():
+    def log_density(z, rate):
+        return -(z**2) * rate[1]
+
+    with pytest.raises(lb.NonFinite, match=r"argument 'rate' has 1 NaN, first at\s+\[1\]"):
+        lb.laplace_of_density(log_density, 0.0, rate=np.array([1, np.nan]))
 
 
 def regression(features, y):

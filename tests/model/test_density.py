@@ -193,8 +193,8 @@ class Uninformed(dist.ImproperUniform):
 
 
 def test_flat_priors_are_known():
-    assert ModelDensity(flat_priors, (Y,)).improper == ("a", "b", "c", "f")
-    assert ModelDensity(coin, (Y,)).improper == ()
+    assert ModelDensity.of(flat_priors, (Y,)).improper == ("a", "b", "c", "f")
+    assert ModelDensity.of(coin, (Y,)).improper == ()
 
 
 def masked_priors(y, seen):
@@ -211,7 +211,7 @@ def masked_priors(y, seen):
 
 
 def test_a_mask_makes_a_proper_prior_flat():
-    assert ModelDensity(masked_priors, (Y, Y > 0)).improper == ("a", "b", "c", "d")
+    assert ModelDensity.of(masked_priors, (Y, Y > 0)).improper == ("a", "b", "c", "d")
 
 
 def test_a_distribution_that_caches_within_itself_is_still_the_same():

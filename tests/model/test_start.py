@@ -50,7 +50,7 @@ CENTRES = [
 
 @pytest.mark.parametrize(("prior", "centre"), CENTRES, ids=lambda p: type(p).__name__)
 def test_the_middle_of_the_prior(prior, centre):
-    density = ModelDensity(one(prior))
+    density = ModelDensity.of(one(prior))
     values = density.terms(density.start()).values
     np.testing.assert_allclose(values["x"], centre, rtol=1e-9, atol=1e-12)
 
@@ -61,7 +61,7 @@ def test_priors_see_the_values_before_them_in_either_space():
         numpyro.sample("x", dist.Gamma(mean, 2.0))
 
     for space in ("unconstrained", "constrained"):
-        density = ModelDensity(model, space=space)
+        density = ModelDensity.of(model, space=space)
         values = density.terms(density.start()).values
         assert (values["mean"], values["x"]) == (100, pytest.approx(50, rel=1e-12))
 
@@ -70,7 +70,7 @@ def test_within_scan():
     def model():
         scan(lambda x, _: (numpyro.sample("x", dist.Gamma(2 * x, 1.0)), None), 3.0, None, length=3)
 
-    density = ModelDensity(model)
+    density = ModelDensity.of(model)
     np.testing.assert_allclose(jnp.exp(density.start()), [6, 12, 24], rtol=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_units_do_not_matter():
 
 def test_the_start_is_no_variable_of_the_derivative():
     y = np.array([4.6, 4.7, 4.5])
-    slope = jax.grad(lambda mean: ModelDensity(heights, (y, mean)).start().sum())(100.0)
+    slope = jax.grad(lambda mean: ModelDensity.of(heights, (y, mean)).start().sum())(100.0)
     assert slope == 0
     batch = jax.vmap(lambda mean: lb.laplace(heights, y, mean).mode["mu"])(np.array([90.0, 110.0]))
     alone = [lb.laplace(heights, y, mean).mode["mu"] for mean in (90.0, 110.0)]

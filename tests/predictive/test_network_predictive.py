@@ -10,10 +10,11 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from laplacebook.base.many_points import array_sizes
+from laplacebook.base.jaxprs import array_sizes
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.gaussian.low_rank import LowRankPrecision
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 from laplacebook.predictive import linearized
@@ -58,7 +59,7 @@ def precision_of(structure):
 
 def approximation(model, precision, settings=LINEARISED, u=U, *data):
     """A fit with this mode and precision: a prediction asks nothing else of them."""
-    density = ModelDensity(model, data or (X, np.zeros((5, 2))))
+    density = ModelDensity.of(model, data or (X, np.zeros((5, 2))))
     certificate = Certificate(True, 0.0, 0, 1.0)
     return lb.LaplaceApproximation(
         density.unravel(u), u, precision, 0.0, 0.0, certificate, density, settings=settings
@@ -99,10 +100,10 @@ def scaled(features, y=None):
 
 def test_rows_in_batches_and_columns_agree(monkeypatch):
     density, precision = (
-        ModelDensity(scaled, (X, np.zeros((5, 2)))),
+        ModelDensity.of(scaled, (X, np.zeros((5, 2)))),
         lb.DensePrecision.of(factor(5)),
     )
-    fit = (density, ModelDensity(scaled, (NEW,)), U[:5], precision, None, True)
+    fit = (density, Call.of(scaled, (NEW,)), U[:5], precision, None, True)
     columns = linearized._by_columns(*fit)
     monkeypatch.setattr(linearized, "_AT_ONCE", 3 * 2 * 5)  # three rows, so that the last is filled
     rows, same = linearized._by_rows(*fit)
@@ -224,10 +225,10 @@ def test_the_last_layer_is_linear_whatever_the_curvature(binary):
 
 def test_rows_times_weights_are_never_in_memory():
     N, D = 20_000, 2_701
-    fit = ModelDensity(bayesian_mlp, (np.ones((2, 1)), np.zeros(2)))
+    fit = ModelDensity.of(bayesian_mlp, (np.ones((2, 1)), np.zeros(2)))
 
     def variances(features, u):
-        new = ModelDensity(bayesian_mlp, (features,))
+        new = Call.of(bayesian_mlp, (features,))
         return linearized._by_rows(fit, new, u, lb.DiagonalPrecision(u), None, False)
 
     shapes = [jax.ShapeDtypeStruct(shape, float) for shape in ((N, 1), (D,))]

@@ -12,7 +12,8 @@ from scipy.special import expit, softmax
 from scipy.stats import norm
 
 import laplacebook as lb
-from laplacebook.base.many_points import array_sizes
+from laplacebook.base.jaxprs import array_sizes
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import logistic_regression
 from laplacebook.predictive import linearized
@@ -190,10 +191,10 @@ def test_rows_times_parameters_is_never_in_memory():
     """No array of N D numbers but the features: the largest is a block of columns."""
     n, d = 100_000, 100
     shape = jax.ShapeDtypeStruct((n, d), float)
-    fit = ModelDensity(logistic_regression, (np.ones((2, d)), np.array([0.0, 1.0])), {})
+    fit = ModelDensity.of(logistic_regression, (np.ones((2, d)), np.array([0.0, 1.0])), {})
 
     def variances(rows):
-        new = ModelDensity(logistic_regression, (rows,), {})
+        new = Call.of(logistic_regression, (rows,), {})
         precision = lb.DensePrecision.of(jnp.eye(d))
         return linearized.linearize(fit, new, jnp.zeros(d), precision)
 

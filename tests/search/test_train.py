@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, size=(24, 1))
 Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=24)
 OPTIONS = {"widths": (2,), "noise_precision": 100.0}
-DENSITY = ModelDensity(bayesian_mlp, (X, Y), OPTIONS)
+DENSITY = ModelDensity.of(bayesian_mlp, (X, Y), OPTIONS)
 KEY = jax.random.key(0)
 
 

@@ -1,7 +1,6 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,9 +10,10 @@ from jaxtyping import Array, Bool, Key
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import ModelDensity
+from laplacebook.model.arguments import Call
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
     outcome_over_draws,
@@ -34,11 +34,7 @@ METHODS = {
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["mean", "epistemic", "noise", "standard_error", "epistemic_covariance"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Prediction:
     """Mean and variance of outcomes to come.
@@ -142,7 +138,7 @@ def predict(
             remedy="write the model in NumPyro, or average over approx.sample(key, (1000,)).",
         )
     density = approx.density
-    new = ModelDensity(density.model, args, kwargs, density.space)
+    new = Call.of(density.model, args, kwargs)
     shapes = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site)
     kind, shape = shapes.kind, shapes.predictor.shape
     method = METHODS[kind][0] if method is None else method
@@ -193,7 +189,7 @@ def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> K
 
 def _logits(
     approx: LaplaceApproximation,
-    new: ModelDensity,
+    new: Call,
     method: str,
     site: str | None,
     joint: bool = False,
@@ -210,13 +206,13 @@ def _logits(
 _outcome = jax.jit(outcome_at, static_argnames=["site"])
 
 
-def _require_finite(new: ModelDensity, result: Array) -> None:
+def _require_finite(new: Call, result: Array) -> None:
     """Say why, where the result is not finite and that can be seen."""
-    if isinstance(result, jax.core.Tracer) or jnp.all(jnp.isfinite(result)):
+    if is_traced(result) or jnp.all(jnp.isfinite(result)):
         return
     raise NonFinite(
         "There is no prediction for these new arguments.",
-        causes=new.not_finite_arguments()
+        causes=new.not_finite()
         or [
             "the outcome's distribution has no mean, as the Cauchy distribution has none",
             "the outcome depends on others that are not known (an autoregressive model)",
@@ -228,7 +224,7 @@ def _require_finite(new: ModelDensity, result: Array) -> None:
 
 def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:
     """The predictor; NaN where it is not linear and nothing can be raised."""
-    if isinstance(linear, jax.core.Tracer):
+    if is_traced(linear):
         return jnp.where(linear, mean, jnp.nan)
     if not jnp.all(linear):
         raise UnsupportedModel(
