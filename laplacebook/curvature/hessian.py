@@ -40,28 +40,6 @@ def value_gradient_hessian(
     return value, beside, slope, matrix_of(column, x)
 
 
-def rough_hessian(
-    f: Callable[..., tuple[Array, Any]], x: Float[Array, " D"], *parameters: Any
-) -> Float[Array, "D D"]:
-    """The Hessian computed in single precision where f allows, at half the price or less.
-
-    Args:
-        f: as for :func:`value_gradient_hessian`, of a vector and the parameters.
-        x: the point, shape (D,).
-        parameters: in single precision, as :func:`in_single` has them.
-
-    Returns:
-        The Hessian with respect to x, shape (D, D), in the precision of x.
-    """
-    hessian = value_gradient_hessian(lambda v: f(v, *parameters), in_single(x))[3]
-    return hessian.astype(x.dtype)
-
-
-def in_single(tree: Any) -> Any:
-    """A pytree with its double precision numbers in single precision."""
-    return jax.tree.map(lambda x: jnp.float32(x) if jnp.result_type(x) == jnp.float64 else x, tree)
-
-
 def matrix_of(
     product: Callable[[Float[Array, " D"]], Float[Array, " D"]], like: Float[Array, " D"]
 ) -> Float[Array, "D D"]:

@@ -26,7 +26,7 @@ from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays

@@ -19,8 +19,8 @@ from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
-from laplacebook.search.metric import COARSEST, rounding_floor
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
+from laplacebook.search.metric import COARSEST, EDGE, rounding_floor, units
 from laplacebook.search.newton_step import MAX_ITERATIONS
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
@@ -109,7 +109,7 @@ def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array
     """
     diagonal = np.abs(np.diagonal(hessian))
     width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
-    near = np.asarray(terms.room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    near = np.asarray(terms.room) <= np.maximum(EDGE * width, 1e-6 * np.abs(u))
     if density.space == "unconstrained":
         coordinates = density.unravel(u)
         free = [
@@ -132,8 +132,7 @@ def _boundary(density: ModelDensity, sites: list[str]) -> NotConverged:
 
 
 def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositiveDefinite:
-    diagonal = np.abs(np.diagonal(hessian))
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 1)
+    scale = np.asarray(units(hessian))
     values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
     direction = scale * vectors[:, 0]
     direction = direction / np.max(np.abs(direction))
@@ -163,8 +162,7 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
 
 def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, float]]:
     """The coordinates across which the slope jumps by as much however near one looks."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
+    scale = units(hessian)
     far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()

@@ -21,7 +21,7 @@ from laplacebook.evidence import hyperparameters
 from laplacebook.evidence.ascent import Peak, _value_and_gradient
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))
