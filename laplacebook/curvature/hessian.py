@@ -1,6 +1,7 @@
 """The curvature of a log joint: exact, and that of its prior alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
@@ -8,10 +9,36 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.density import ModelDensity
 
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
 ROUNDING = 1e3  # units in the last place: what counts as zero beside a larger number, or as equal
+_NO_DERIVATIVE = (
+    "custom_vjp",
+    "Reverse-mode differentiation",
+    "callbacks do not support JVP",
+    "for +: 'NoneType' and 'tuple'",  # of a while_loop, in JAX 0.7
+)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """JAX's own errors about what it cannot differentiate twice, as ours."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
+            raise
+        raise UnsupportedModel(
+            f"JAX cannot differentiate the log joint twice. {error}",
+            causes=[
+                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
+                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
+                "a function that JAX cannot see into (jax.pure_callback)",
+            ],
+            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
+        ) from error
 
 
 def value_gradient_hessian(

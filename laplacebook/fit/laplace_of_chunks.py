@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.pytrees import loud
-from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.fit.chunk_checks import changed, require_same_prior, same_to
@@ -48,7 +48,7 @@ from laplacebook.search.newton_step import (
     point_after,
     unfinished,
 )
-from laplacebook.search.no_mode import explain, twice_differentiable
+from laplacebook.search.no_mode import explain
 
 ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode

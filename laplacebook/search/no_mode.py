@@ -1,7 +1,5 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import jax
@@ -13,7 +11,6 @@ from laplacebook.base.errors import (
     LaplaceError,
     NotConverged,
     NotPositiveDefinite,
-    UnsupportedModel,
 )
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
@@ -24,26 +21,6 @@ from laplacebook.search.metric import COARSEST, EDGE, rounding_floor, units
 from laplacebook.search.newton_step import MAX_ITERATIONS
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
-_NO_DERIVATIVE = ("custom_vjp", "Reverse-mode differentiation", "callbacks do not support JVP")
-
-
-@contextmanager
-def twice_differentiable() -> Iterator[None]:
-    """JAX's own errors about what it cannot differentiate twice, as ours."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
-            raise
-        raise UnsupportedModel(
-            f"JAX cannot differentiate the log joint twice. {error}",
-            causes=[
-                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
-                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
-                "a function that JAX cannot see into (jax.pure_callback)",
-            ],
-            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
-        ) from error
 
 
 def explain(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from laplacebook.base.pytrees import loud
+from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -17,7 +18,6 @@ from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import follows_gradient
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import locate
-from laplacebook.search.no_mode import twice_differentiable
 
 
 class Fit(NamedTuple):
