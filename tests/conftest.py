@@ -1,9 +1,10 @@
-"""What every test module shares: a worker that forgets what it compiled."""
+"""What test modules share: a worker that forgets what it compiled, and a reader without checks of types."""
 
 from collections.abc import Iterator
 
 import jax
 import pytest
+from jaxtyping import config
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -11,3 +12,11 @@ def _forget_compiled_programs() -> Iterator[None]:
     """Thousands of compiled programs reach the kernel's limit of memory maps a process, and crash."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def types_unchecked() -> Iterator[None]:
+    """As for a reader: the checks of types that the tests add would speak before the package does."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""The shared models, against scikit-learn, statsmodels and their own equations."""
+"""The shared models, against scikit-learn and their own equations."""
 
 import types
 
@@ -49,15 +49,6 @@ def test_the_mode_is_that_of_scikit_learn():
     np.testing.assert_allclose(fit().mode_vector, theirs.coef_[0], atol=1e-7)
     ours = lb.predict(fit(), FEATURES[:5], method="plug_in")
     np.testing.assert_allclose(ours, theirs.predict_proba(FEATURES[:5])[:, 1], atol=1e-7)
-
-
-def test_a_wide_prior_gives_the_maximum_likelihood_of_statsmodels():
-    import statsmodels.api as sm
-
-    theirs = sm.Logit(TARGETS, FEATURES).fit(disp=False, tol=1e-12)
-    approx = fit(covariance=1e8 * np.eye(D))
-    np.testing.assert_allclose(approx.mode_vector, theirs.params, atol=1e-6)
-    np.testing.assert_allclose(approx.covariance, theirs.cov_params(), rtol=1e-5)
 
 
 def test_an_empty_class_has_a_mode_and_a_prediction_on_its_side():

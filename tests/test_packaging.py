@@ -1,10 +1,7 @@
-"""pyproject.toml, the lock, the conda environment, the wheel and what is installed agree."""
+"""pyproject.toml, the lock, the conda environment and what is installed agree."""
 
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -118,16 +115,3 @@ def test_one_version_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     changelog = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert {citation["version"], changelog[1], laplacebook.__version__} == {PROJECT["version"]}
-
-
-def test_wheel_has_every_file_of_the_package(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("laplacebook/")}
-    package = (
-        p for p in (ROOT / "laplacebook").rglob("*") if p.is_file() and "__pycache__" not in p.parts
-    )
-    assert "laplacebook/py.typed" in packed
-    assert packed == {p.relative_to(ROOT).as_posix() for p in package}

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
@@ -67,16 +68,31 @@ def undeclared(names, distributions):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder into which the wheel was installed, without its dependencies."""
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    site = folder / "site"
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """A folder into which the wheel was installed, without its dependencies."""
+    site = wheel.parent / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
     subprocess.run([*pip, str(site), str(wheel)], check=True, capture_output=True)
     return site
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("laplacebook/")}
+    package = (
+        p for p in (ROOT / "laplacebook").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    )
+    assert "laplacebook/py.typed" in packed
+    assert packed == {p.relative_to(ROOT).as_posix() for p in package}
 
 
 def test_chapters_import_what_the_wheel_brings(installed):

@@ -1,5 +1,7 @@
 """A likelihood as outputs and a loss, over all rows and one by one."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,15 +35,19 @@ FAMILIES = {
 }
 
 
-def model(family, X, y=None):
+def network(family, X, y=None, z=None):
+    """The rows count twice; with z there are two observed sites."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
     s = numpyro.sample("s", dist.HalfNormal(1.0))
+    a = jnp.tanh(X @ w)
     with numpyro.plate("n", X.shape[0]), numpyro.handlers.scale(scale=2.0):
-        numpyro.sample("y", FAMILIES[family][0](jnp.tanh(X @ w), s), obs=y)
+        numpyro.sample("y", FAMILIES[family][0](a, s), obs=y)
+        if z is not None:
+            numpyro.sample("z", dist.Bernoulli(logits=a[:, 1]), obs=z)
 
 
-def density_of(family, model=model):
-    return ModelDensity.of(lambda X, y=None: model(family, X, y), (X, FAMILIES[family][1]))
+def density_of(family, *more):
+    return ModelDensity.of(partial(network, family), (X, FAMILIES[family][1], *more))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -102,15 +102,15 @@ def test_the_last_layer_is_linear_regression_on_its_features(dense, tmp_path):
     assert again.log_evidence == approx.log_evidence and repr(again) == repr(approx)
 
 
+def product(y):
+    """A saddle at a = b = 0, two modes, (a, b) and (-a, -b), and linear in b with a fixed."""
+    a = numpyro.sample("a", dist.Normal(0, 1))
+    b = numpyro.sample("b", dist.Normal(0, 1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(a * b, 0.1), obs=y)
+
+
 def test_the_last_layer_of_each_mode_is_taken():
-    """a b has two modes, (a, b) and (-a, -b), and is linear in b with a fixed."""
-
-    def product(y):
-        a = numpyro.sample("a", dist.Normal(0, 1))
-        b = numpyro.sample("b", dist.Normal(0, 1))
-        with numpyro.plate("N", len(y)):
-            numpyro.sample("y", dist.Normal(a * b, 0.1), obs=y)
-
     options = {"start": {"a": 1.0, "b": 1.0}, "starts": 2, "key": jax.random.key(1)}
     approx = lb.laplace(product, np.full(3, 2.0), structure="last_layer", **options)
     (other,) = approx.other_modes
@@ -153,13 +153,8 @@ def test_derivatives_go_through_the_mode(dense):
 
 
 def test_a_saddle_is_left():
-    def valley(y):  # a saddle at a = b = 0, where every derivative of first order vanishes
-        a = numpyro.sample("a", dist.Normal(0, 1))
-        b = numpyro.sample("b", dist.Normal(0, 1))
-        with numpyro.plate("N", len(y)):
-            numpyro.sample("y", dist.Normal(a * b, 0.1), obs=y)
-
-    approx = lb.laplace(valley, np.full(3, 2.0), curvature="gauss_newton")
+    """At which every derivative of first order vanishes."""
+    approx = lb.laplace(product, np.full(3, 2.0), curvature="gauss_newton")
     a, b = (float(approx.mode[name]) for name in "ab")
     assert a * b == pytest.approx(2, abs=0.01) and abs(a) == pytest.approx(abs(b), abs=1e-6)
 

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import pytest
 
 import laplacebook as lb
+from laplacebook.base.jaxprs import array_sizes
 from laplacebook.gaussian.memory import available_memory
 
 KEY = jax.random.key(0)
-
-
 LARGE = 100_000
 STRUCTURES_AT_SCALE = {
     "diagonal": (lb.DiagonalPrecision, [(LARGE,)]),
@@ -33,21 +32,12 @@ METHODS = {
 }
 
 
-def sizes(jaxpr):
-    """How many numbers each array of a program has."""
-    for equation in jaxpr.eqns:
-        yield from (variable.aval.size for variable in equation.outvars)
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(inner, "jaxpr", inner)
-            yield from sizes(inner) if hasattr(inner, "eqns") else ()
-
-
 def largest(program, shapes):
     abstract = [jax.ShapeDtypeStruct(shape, float) for shape in [*shapes, (LARGE,)]]
-    return max(sizes(jax.make_jaxpr(program)(*abstract).jaxpr))
+    return max(array_sizes(jax.make_jaxpr(program)(*abstract).jaxpr))
 
 
-@pytest.mark.parametrize(("of", "shapes"), STRUCTURES_AT_SCALE.values())
+@pytest.mark.parametrize(("of", "shapes"), STRUCTURES_AT_SCALE.values(), ids=STRUCTURES_AT_SCALE)
 def test_no_matrix_is_formed(of, shapes):
     def gradient(*given):
         return jax.grad(lambda parts: of(*parts).log_determinant())(given[:-1])
@@ -57,7 +47,10 @@ def test_no_matrix_is_formed(of, shapes):
         assert largest(lambda *given, m=method: m(of(*given[:-1]), given[-1]), shapes) <= 10 * LARGE
 
 
-@pytest.mark.parametrize("method", [lb.DiagonalPrecision.inverse, lb.DiagonalPrecision.matrix.fget])
+DENSE = {"inverse": lb.DiagonalPrecision.inverse, "matrix": lb.DiagonalPrecision.matrix.fget}
+
+
+@pytest.mark.parametrize("method", DENSE.values(), ids=DENSE)
 def test_a_matrix_is_formed_where_it_fits(monkeypatch, method):
     monkeypatch.setattr("laplacebook.gaussian.memory.available_memory", lambda: 3 * 8 * LARGE**2)
     assert largest(lambda d, _: method(lb.DiagonalPrecision(d)), [(LARGE,)]) >= LARGE**2

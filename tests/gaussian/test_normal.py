@@ -1,4 +1,4 @@
-"""The Gaussian toolbox against exact arithmetic, SciPy, NumPyro, draws and `lb.laplace`."""
+"""The Gaussian toolbox against exact arithmetic, SciPy, NumPyro and itself."""
 
 import itertools
 
@@ -6,14 +6,12 @@ import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import laplacebook as lb
 from laplacebook.gaussian.normal import (
     condition,
     expected_quadratic_form,
@@ -148,19 +146,6 @@ def test_every_answer_is_that_of_exact_arithmetic(source, dtype, cond):
     check(found, exact(*given), 30 * float(jnp.finfo(dtype).eps) * sensitivity)
 
 
-def test_fifty_variables_as_in_numpy():
-    rng = np.random.default_rng(0)
-    m, L, S_q = rng.normal(size=50), root(rng, 50, 100.0), np.eye(50)
-    S, a, o = L @ L.T, np.arange(0, 50, 2), np.arange(1, 50, 2)
-    p, x = made(m, L), rng.normal(size=25)
-    gain = np.linalg.solve(S[np.ix_(a, a)], S[np.ix_(a, o)]).T
-    mean, covariance = jax.jit(lambda p, x: moments(condition(p, a, x)))(p, x)
-    np.testing.assert_allclose(mean, m[o] + gain @ (x - m[a]), rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(covariance, S[np.ix_(o, o)] - gain @ S[np.ix_(a, o)], atol=1e-12)
-    divergence = (np.trace(S) + m @ m - 50 - np.linalg.slogdet(S)[1]) / 2
-    assert kl_divergence(p, dist.MultivariateNormal(0.0, S_q)) == pytest.approx(divergence)
-
-
 def test_the_densities_of_scipy_obey_the_product_rule():
     p, _, noise, A, b, y, values = problem(1)
     theorem = linear_gaussian(made(*p), A, b, made(*noise))
@@ -179,35 +164,6 @@ def test_the_densities_of_scipy_obey_the_product_rule():
     parts = density(marginal(made(*p), KNOWN), values)
     parts += density(condition(made(*p), KNOWN, values), x[OTHERS])
     assert parts == pytest.approx(density(made(*p), both), rel=1e-11)
-
-
-def test_draws_have_the_divergence_and_the_quadratic_form():
-    p, q, _, A, *_ = problem(2)
-    rng, square = np.random.default_rng(3), A.T @ A
-    x = p[0] + rng.normal(size=(40_000, D)) @ p[1].T
-    log_p, log_q = (stats.multivariate_normal(m, L @ L.T).logpdf(x) for m, L in (p, q))
-    forms = np.einsum("ni,ij,nj->n", x, square, x)
-    for draws, value in [
-        (log_p - log_q, kl_divergence(made(*p), made(*q))),
-        (forms, expected_quadratic_form(made(*p), square)),
-    ]:
-        assert abs(draws.mean() - value) < 4.5 * draws.std() / 200
-
-
-def test_laplace_of_the_same_model_agrees():
-    p, _, noise, A, b, y, _ = problem(4)
-
-    def model(y):
-        x = numpyro.sample("x", made(*p))
-        mean = A @ x + b + noise[0]
-        numpyro.sample("y", dist.MultivariateNormal(mean, scale_tril=noise[1]), obs=y)
-
-    theorem, approx = linear_gaussian(made(*p), A, b, made(*noise)), lb.laplace(model, y)
-    mean, covariance = moments(theorem.posterior(y))
-    np.testing.assert_allclose(approx.mode["x"], mean, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(approx.covariance, covariance, rtol=1e-9, atol=1e-9)
-    evidence = theorem.marginal.log_prob(y)
-    assert approx.log_evidence == pytest.approx(float(evidence), rel=1e-9)
 
 
 @few

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from jaxtyping import config
 
 import laplacebook as lb
 from laplacebook.gaussian.normal import (
@@ -21,14 +20,6 @@ INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])
 FLAT = np.array([[1.0, 1.0], [1.0, 1.0 + 4e-16]])
 GOOD = dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2))
 THREE = dist.MultivariateNormal(jnp.zeros(3), jnp.eye(3))
-
-
-@pytest.fixture
-def types_unchecked():
-    """The type check of the tests, which no user has, would speak first."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
 
 
 def unchecked(loc=0.0, **matrix):
@@ -120,8 +111,9 @@ INDICES = [
 ]
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize(("indices", "kind", "message"), INDICES)
-def test_indices_that_name_no_variables(types_unchecked, indices, kind, message):
+def test_indices_that_name_no_variables(indices, kind, message):
     with pytest.raises(kind, match=message):
         marginal(GOOD, indices)
 
@@ -176,8 +168,9 @@ def test_arguments_that_do_not_fit(case):
         call()
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("other", [dist.Normal(0, 1), GOOD.expand([3]), np.eye(2)])
-def test_what_is_no_multivariate_normal(types_unchecked, other):
+def test_what_is_no_multivariate_normal(other):
     with pytest.raises(TypeError, match="must be a numpyro.distributions.MultivariateNormal, not"):
         marginal(other, [0])
 

@@ -4,18 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import config
 
 import laplacebook as lb
 from tests.gaussian.test_precision import DISTINCT, D, made
 from tests.models import coin
 
-
-@pytest.fixture(autouse=True)
-def without_type_checks():
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("types_unchecked")
 
 
 @pytest.mark.parametrize("name", DISTINCT)

@@ -85,6 +85,7 @@ def test_sharded_data_give_the_same_numbers_and_stay_where_they_lie(name):
 
 
 def test_predictions_from_rows_where_they_lie():
+    """By the private name: a compiled lb.predict chooses between two ways, and gathers the rows for it."""
     model, data, spread, options = FITS["kronecker"]
     approx = lb.laplace(model, *data, **options)
     of_one, of_many = (Call.of(model, (x,)) for x in (FEATURES, spread(FEATURES)))

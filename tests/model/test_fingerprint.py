@@ -1,6 +1,9 @@
 """When a compiled model may be used again: the fingerprint of all that a Python value can reach."""
 
+import collections
+import copy
 import functools
+import random
 import sys
 import types
 
@@ -9,10 +12,60 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from laplacebook import models
 from laplacebook.base.errors import LaplaceError
 from laplacebook.model.fingerprint import Fixed, is_data
 
-scale = 1.0
+scale = one = two = three = 1.0
+
+
+def reads_a_global():
+    return scale
+
+
+def nested():
+    def inner():
+        return scale
+
+    return inner()
+
+
+def first():
+    return one
+
+
+def second():
+    return two
+
+
+def third():
+    return three
+
+
+def of_many_helpers():
+    return first() + second() + third()
+
+
+class Base:
+    sd = 1.0
+
+    @staticmethod
+    def helper():
+        return scale
+
+
+class Callable(Base):
+    def __call__(self):
+        return scale * self.sd
+
+
+class Slotted(Base):
+    """A dict, from the base, and a slot."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self):
+        self.scale = 1.0
 
 
 class Options:
@@ -25,30 +78,12 @@ class Options:
         return self.shift
 
 
-def helper():
-    return scale
+class Tagged(np.ndarray):
+    """An array with an attribute."""
 
 
-def direct():
-    return scale
-
-
-def through_a_helper():
-    return helper()
-
-
-def nested():
-    def inner():
-        return scale
-
-    return inner()
-
-
-def with_default(x=np.zeros(2)):  # noqa: B008
-    return x
-
-
-options = Options()
+options, slotted, tagged = Options(), Slotted(), np.zeros(2).view(Tagged)
+tagged.tag = 1.0
 
 
 def through_an_object():
@@ -59,89 +94,140 @@ def through_a_class():
     return Options.scale
 
 
-@pytest.mark.parametrize("function", [direct, through_a_helper, nested])
-def test_a_changed_global_shows(function, monkeypatch):
-    before = Fixed(function)
-    assert before == Fixed(function)
-    assert hash(before) == hash(Fixed(function))
-    monkeypatch.setitem(globals(), "scale", 2.0)
-    assert before != Fixed(function)
+def with_attribute():
+    return with_attribute.scale
 
 
-def test_a_changed_attribute_shows(monkeypatch):
-    functions = (through_an_object, options.method, options, functools.partial(options.method))
-    before = [Fixed(f) for f in functions]
-    assert before == [Fixed(f) for f in functions]
-    options.shift.append(2.0)
-    assert all(b != Fixed(f) for b, f in zip(before, functions, strict=True))
+with_attribute.scale = 1.0
+stored = {"scale": 1.0}
+get = stored.get
 
 
-def test_a_changed_class_attribute_shows(monkeypatch):
-    before = Fixed(through_a_class)
-    monkeypatch.setattr(Options, "scale", 2.0)
-    assert before != Fixed(through_a_class)
+def getter_of_a_dict():
+    return get("scale")
 
 
-def test_a_changed_module_of_the_reader_shows(monkeypatch):
-    config = types.ModuleType("config")
-    config.prior = 1.0
-    monkeypatch.setitem(globals(), "config", config)
-    before = Fixed(reads_config)
-    assert before == Fixed(reads_config)
-    config.prior = 2.0
-    assert before != Fixed(reads_config)
+config = types.ModuleType("config_of_a_reader")
+config.prior, config.amount, config.shift = 1.0, 0.0, lambda: config.amount
 
 
 def reads_config():
-    return config.prior  # noqa: F821
+    return config.prior
 
 
-def test_a_name_that_only_a_helper_reads_in_a_module_seen_before_shows(monkeypatch):
-    config = types.ModuleType("config")
-    config.prior, config.shift = 1.0, lambda: config.amount
-    config.amount = 0.0
-    monkeypatch.setitem(globals(), "config", config)
-    before = Fixed(reads_config_twice)
-    assert before == Fixed(reads_config_twice)
-    config.amount = 10.0
-    assert before != Fixed(reads_config_twice)
-    with pytest.raises(LaplaceError, match="has changed since the fit"):
-        before.value  # noqa: B018
+def reads_shift():
+    return config.shift()
 
 
 def reads_config_twice():
     return reads_config() + reads_shift()
 
 
-def reads_shift():
-    return config.shift()  # noqa: F821
+def imports():
+    import config_of_a_reader
+
+    return config_of_a_reader.prior
 
 
-def test_array_contents_show():
-    x = np.zeros(3)
+#: a value, and what it reads: of which namespace or object, under which name
+READ = {
+    "a global": (reads_a_global, globals(), "scale"),
+    "a global in a nested function": (nested, globals(), "scale"),
+    "a global of the first helper": (of_many_helpers, globals(), "one"),
+    "a global of the second helper": (of_many_helpers, globals(), "two"),
+    "a global of the third helper": (of_many_helpers, globals(), "three"),
+    "a global in a static method": (Base.helper, globals(), "scale"),
+    "a global in a class": (Base, globals(), "scale"),
+    "a global in a call of an instance": (Callable(), globals(), "scale"),
+    "an attribute of a base class": (Callable(), Base, "sd"),
+    "an attribute of a class in a function": (through_a_class, Options, "scale"),
+    "an attribute in a function": (through_an_object, options, "shift"),
+    "an attribute of an instance": (options, options, "shift"),
+    "an attribute in a method": (options.method, options, "shift"),
+    "an attribute in a partial": (functools.partial(options.method), options, "shift"),
+    "an attribute of a function": (with_attribute, with_attribute, "scale"),
+    "an attribute of an array": (tagged, tagged, "tag"),
+    "a slot": (slotted, slotted, "scale"),
+    "a dict by its method": (getter_of_a_dict, stored, "scale"),
+    "a module": (reads_config, config, "prior"),
+    "a module imported in the function": (imports, config, "prior"),
+    "a module seen before, in a helper alone": (reads_config_twice, config, "amount"),
+}
 
-    def closure():
-        return x
 
-    before = Fixed(closure), Fixed(with_default), Fixed({"x": [x]})
-    assert before[0] == Fixed(closure)
-    x[0] = 1
-    assert before[0] != Fixed(closure)
-    assert before[1] == Fixed(with_default)
-    assert before[2] != Fixed({"x": [x]})
-    assert Fixed(np.zeros(3)) != Fixed(np.zeros(3, np.float32))
-    assert Fixed(np.array(["a"], object)) != Fixed(np.array(["b"], object))
+def require_same(value):
+    assert Fixed(value) == Fixed(value)
+    assert hash(Fixed(value)) == hash(Fixed(value))
+    assert Fixed(value).value is value
 
 
-def test_a_closure_shows():
+def require_changed(before, value):
+    assert before != Fixed(value)
+    with pytest.raises(LaplaceError, match="has changed since the fit"):
+        _ = before.value
+
+
+@pytest.mark.parametrize(("value", "holder", "name"), READ.values(), ids=READ)
+def test_a_change_of_what_code_reads_shows(monkeypatch, value, holder, name):
+    monkeypatch.setitem(sys.modules, config.__name__, config)
+    require_same(value)
+    before = Fixed(value)
+    change = monkeypatch.setitem if isinstance(holder, dict) else monkeypatch.setattr
+    change(holder, name, 2.0)
+    require_changed(before, value)
+
+
+def itself(value):
+    return value
+
+
+def put(array):
+    array[0] = 1
+
+
+#: what changes, the value that holds it, how it changes
+HELD = {
+    "a list": ([1.0], itself, lambda x: x.append(2.0)),
+    "a list of an instance": ([1.0], lambda x: types.SimpleNamespace(x=x), lambda x: x.append(2.0)),
+    "an array in a list in a dict": (np.zeros(3), lambda x: {"x": [x]}, put),
+    "an array in a closure": (np.zeros(3), lambda x: lambda: x, put),
+    "an array as a default": (np.zeros(3), lambda x: lambda y=x: y, put),
+    "the end of a long array among objects": (
+        *(np.zeros(2000), lambda x: np.array([x, np.zeros(2)], object)),
+        lambda x: np.put(x, -1, 5),
+    ),
+    "the mask of an array": (
+        *(np.zeros(2).view(np.ma.MaskedArray), itself),
+        lambda x: x.__setitem__(0, np.ma.masked),
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "holding", "change"), HELD.values(), ids=HELD)
+def test_a_change_of_what_a_value_holds_shows(held, holding, change):
+    held = copy.deepcopy(held)
+    value = holding(held)
+    require_same(value)
+    before = Fixed(value)
+    change(held)
+    require_changed(before, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        *[(1.0, 2.0), (0.0, -0.0), (1, 1.0), (1, True)],
+        (np.zeros(3), np.zeros(3, np.float32)),
+        (np.array(["a"], object), np.array(["b"], object)),
+    ],
+    ids=str,
+)
+def test_functions_made_alike_differ_by_what_they_close_over(value, other):
     def make(value):
         return lambda: value
 
-    assert Fixed(make(1.0)) == Fixed(make(1.0))
-    assert Fixed(make(1.0)) != Fixed(make(2.0))
-    assert Fixed(make(0.0)) != Fixed(make(-0.0))
-    assert Fixed(make(1)) != Fixed(make(1.0))
-    assert Fixed(make(1)) != Fixed(make(True))
+    assert Fixed(make(value)) == Fixed(make(value))
+    assert Fixed(make(value)) != Fixed(make(other))
 
 
 def test_jax_arrays_are_the_same_only_if_identical():
@@ -150,15 +236,41 @@ def test_jax_arrays_are_the_same_only_if_identical():
     assert Fixed(x) != Fixed(jnp.zeros(2))
 
 
-def test_what_cannot_be_seen_into_is_never_the_same():
-    generator = np.random.default_rng(0)
-    assert Fixed(generator) != Fixed(generator)
+class Queue(collections.deque):
+    """An extension's content beside a dict."""
 
 
-def test_libraries_are_taken_as_they_are():
-    assert Fixed(np.linalg.solve) == Fixed(np.linalg.solve)
-    assert Fixed(dist.Normal) == Fixed(dist.Normal)
-    assert Fixed(sys) == Fixed(sys)
+@pytest.mark.parametrize(
+    "value",
+    [np.random.default_rng(0), random.Random(0), Queue([1.0])],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_seen_into_is_never_the_same(value):
+    assert Fixed(value) != Fixed(value)
+    assert Fixed(value).value is value
+
+
+def test_a_changed_data_frame_shows():
+    frame = pytest.importorskip("pandas").DataFrame({"y": [1.0]})
+    before = Fixed(frame)
+    assert before.value is frame
+    frame.loc[0, "y"] = 2.0
+    require_changed(before, frame)
+
+
+@pytest.mark.parametrize("value", [np.linalg.solve, dist.Normal, sys], ids=str)
+def test_libraries_are_taken_as_they_are(value):
+    assert Fixed(value) == Fixed(value)
+
+
+def of_the_package():
+    return models.bayesian_mlp
+
+
+def test_the_packages_own_code_is_not_the_readers(monkeypatch):
+    before = Fixed(of_the_package)
+    monkeypatch.setattr(models, "numpyro", None)
+    assert Fixed(of_the_package) == before
 
 
 def test_a_value_that_contains_itself():
@@ -179,6 +291,7 @@ def test_a_value_that_contains_itself():
         ("a", False),
         (None, False),
     ],
+    ids=repr,
 )
 def test_arrays_are_data_and_the_rest_is_program(value, data):
     assert is_data(value) is data
