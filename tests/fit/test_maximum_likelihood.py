@@ -1,6 +1,7 @@
 """Maximum likelihood against statsmodels, and what it says where there is none."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -199,9 +200,17 @@ def bounded(y):
 
 @pytest.mark.parametrize("space", ["unconstrained", "constrained"])
 def test_the_support_of_a_prior_remains(space):
-    """Outside of it there is no likelihood, else the mean would be the maximum."""
     assert lb.maximum_likelihood(bounded, REAL, space=space).mode["mean"] == pytest.approx(
         REAL.mean(), rel=1e-6
     )
     with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite), match="log likelihood"):
         lb.maximum_likelihood(bounded, REAL + 3, space=space)
+
+
+def test_outside_of_the_support_there_is_no_likelihood():
+    """By the density itself: a search that comes to the edge is refused without it."""
+    density = LikelihoodDensity.of(bounded, (REAL + 3,), space="constrained")
+    inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
+    assert inside.log_prior == 0
+    assert outside.log_prior == -np.inf
+    assert outside.log_likelihood > inside.log_likelihood
