@@ -72,7 +72,7 @@ test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel an
 	.venv-wheel/bin/python -P tools/outside.py $(CHAPTERS)
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
-	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/book/test_book.py --ignore tests/test_packaging.py
+	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/book --ignore tests/test_packaging.py
 
 lock:  ## write requirements.lock again from pyproject.toml
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }

@@ -47,8 +47,8 @@ from laplacebook.gaussian.precision import (
 )
 from laplacebook.model.sharding import shard
 from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
-from laplacebook.predictive.predictive import Prediction, predict
-from laplacebook.search.mode import Certificate
+from laplacebook.predictive.predict import Prediction, predict
+from laplacebook.search.certificate import Certificate
 from laplacebook.search.train import train
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 from laplacebook.trust.diagnose import diagnose

@@ -96,7 +96,7 @@ def test_no_import_goes_up():
         ("base.errors", "model.density"),
         ("gaussian.precision", "model.sites"),
         ("search.mode", "fit.result"),
-        ("evidence.bic", "predictive.predictive"),
+        ("evidence.bic", "predictive.predict"),
         ("fit.result", "plotting"),
     ],
 )
@@ -127,3 +127,17 @@ def test_numpyros_handlers_are_where_the_density_says():
 def test_no_file_is_long(folder):
     lengths = {p.name: len(p.read_text().splitlines()) for p in (ROOT / folder).rglob("*.py")}
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+def names_at_top(tree):
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            yield from (one.id for one in node.targets if isinstance(one, ast.Name))
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_no_file_gives_a_name_twice():
+    """The second would change what the functions above it mean."""
+    given = {m: list(names_at_top(ast.parse(path.read_text()))) for m, path in MODULES.items()}
+    assert not {m: names for m, names in given.items() if len(names) > len(set(names))}

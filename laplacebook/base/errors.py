@@ -58,10 +58,15 @@ class NotConverged(LaplaceError):
     """
 
 
-def failed_fit(what: str) -> NotConverged:
-    """The error for what needs the numbers of a fit that found no mode; ``what`` names the fit."""
+def failed_fit(what: str, so: str = "") -> NotConverged:
+    """The error for what needs the numbers of a fit that found no mode.
+
+    Args:
+        what: names the fit.
+        so: what follows from it.
+    """
     return NotConverged(
-        f"{what} failed, and every number of it is NaN.",
+        f"{what} failed, and every number of it is NaN{f': {so}' if so else ''}.",
         remedy="fit with throw=True, which says why it failed.",
     )
 

@@ -1,6 +1,7 @@
 """The curvature of a log joint: exact, and that of its prior alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
@@ -8,10 +9,36 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.density import ModelDensity
 
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
 ROUNDING = 1e3  # units in the last place: what counts as zero beside a larger number, or as equal
+_NO_DERIVATIVE = (
+    "custom_vjp",
+    "Reverse-mode differentiation",
+    "callbacks do not support JVP",
+    "for +: 'NoneType' and 'tuple'",  # of a while_loop, in JAX 0.7
+)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """JAX's own errors about what it cannot differentiate twice, as ours."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
+            raise
+        raise UnsupportedModel(
+            f"JAX cannot differentiate the log joint twice. {error}",
+            causes=[
+                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
+                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
+                "a function that JAX cannot see into (jax.pure_callback)",
+            ],
+            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
+        ) from error
 
 
 def value_gradient_hessian(
@@ -38,28 +65,6 @@ def value_gradient_hessian(
         return value, beside, slope, (hessian + hessian.T) / 2
     slope, column, (value, beside, _) = jax.linearize(gradient, x, has_aux=True)
     return value, beside, slope, matrix_of(column, x)
-
-
-def rough_hessian(
-    f: Callable[..., tuple[Array, Any]], x: Float[Array, " D"], *parameters: Any
-) -> Float[Array, "D D"]:
-    """The Hessian computed in single precision where f allows, at half the price or less.
-
-    Args:
-        f: as for :func:`value_gradient_hessian`, of a vector and the parameters.
-        x: the point, shape (D,).
-        parameters: in single precision, as :func:`in_single` has them.
-
-    Returns:
-        The Hessian with respect to x, shape (D, D), in the precision of x.
-    """
-    hessian = value_gradient_hessian(lambda v: f(v, *parameters), in_single(x))[3]
-    return hessian.astype(x.dtype)
-
-
-def in_single(tree: Any) -> Any:
-    """A pytree with its double precision numbers in single precision."""
-    return jax.tree.map(lambda x: jnp.float32(x) if jnp.result_type(x) == jnp.float64 else x, tree)
 
 
 def matrix_of(

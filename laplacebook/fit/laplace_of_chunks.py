@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
-from laplacebook.curvature.hessian import in_single, rough_hessian, value_gradient_hessian
+from laplacebook.base.pytrees import loud
+from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.fit.chunk_checks import changed, require_same_prior, same_to
@@ -26,6 +27,7 @@ from laplacebook.gaussian.precision import (
 )
 from laplacebook.model.start import off_centre
 from laplacebook.model.trace import Terms
+from laplacebook.search.certificate import Search
 from laplacebook.search.follows_gradient import (
     LOOK_NODES,
     NODES,
@@ -33,13 +35,10 @@ from laplacebook.search.follows_gradient import (
     fails,
     follows_finely,
 )
-from laplacebook.search.metric import FEW
-from laplacebook.search.mode import MANY, Certificate
-from laplacebook.search.newton import Search, ended
+from laplacebook.search.metric import FEW, inside
+from laplacebook.search.mode import MANY
+from laplacebook.search.newton import ended
 from laplacebook.search.newton_step import (
-    EXACT,
-    KEPT,
-    ROUGH,
     Look,
     Verdict,
     conclude,
@@ -49,8 +48,7 @@ from laplacebook.search.newton_step import (
     point_after,
     unfinished,
 )
-from laplacebook.search.no_mode import explain, twice_differentiable
-from laplacebook.search.search import EDGE
+from laplacebook.search.no_mode import explain
 
 ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode
@@ -131,14 +129,13 @@ def laplace_of_chunks(
     first = passes.first  # fewer rows
     with twice_differentiable():
         found = _search(passes, u)
-    exact = kept(found.hessian, [site.size for site in first.sites], structure)
-    terms, sound = found.beside, bool(found.converged) and _confirmed(passes, found, exact)
-    certificate = Certificate(
-        jnp.asarray(sound), found.newton_decrement, found.iterations, found.condition_number
-    )
+    exact = kept(found.curvature, [site.size for site in first.sites], structure)
+    stationary = bool(found.certificate.converged)
+    sound = stationary and _confirmed(passes, found, exact)
+    certificate = replace(found.certificate, converged=jnp.asarray(sound))
     density = ChunkedDensity(passes.first.call, space, passes)
     if throw and not sound:
-        raise explain(density, found.point, certificate, bool(found.converged))
+        raise explain(density, found.point, certificate, stationary)
     precision = exact
     if sound and curvature != "hessian":
         precision = _summed(passes, found.point, settings)
@@ -146,8 +143,9 @@ def laplace_of_chunks(
             if throw:
                 raise _not_positive_definite(settings)
             sound, certificate = False, replace(certificate, converged=jnp.zeros((), bool))
-    loud = jnp.where(sound, 1, jnp.nan).astype(u.dtype)
-    terms, point, precision = jax.tree.map(lambda x: x * loud, (terms, found.point, precision))
+    factor = loud(jnp.asarray(sound), u.dtype)
+    parts = found.point, found.beside, precision
+    point, terms, precision = jax.tree.map(lambda x: x * factor, parts)
     return LaplaceApproximation(
         terms.values,
         point,
@@ -176,14 +174,10 @@ def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
         step = _next_step(state)
         look = _total(passes, at, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
         verdict: Verdict = _judge(state, step, look)
-        if verdict.renewal == EXACT and look.hessian is not None:
-            hessian = look.hessian
-        elif verdict.renewal > KEPT:
-            rough = verdict.renewal == ROUGH and start.dtype == jnp.float64
+        hessian = state.hessian
+        if verdict.renew:
             there = _point_after(state, step, verdict)
-            hessian = passes.sum(_rough if rough else _exact, there)
-        else:
-            hessian = state.hessian
+            hessian = passes.sum(_hessian, there) if look.hessian is None else look.hessian
         state = _conclude(state, step, look, verdict, hessian)
     return _ended(state)
 
@@ -217,13 +211,8 @@ def _many(part: Part, u: Array) -> Look:
 
 
 @jax.jit
-def _exact(part: Part, u: Array) -> Array:
+def _hessian(part: Part, u: Array) -> Array:
     return value_gradient_hessian(part.loss, u)[3]
-
-
-@jax.jit
-def _rough(part: Part, u: Array) -> Array:
-    return rough_hessian(in_single(part).loss, u)
 
 
 def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:
@@ -259,8 +248,7 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
         UnsupportedModel: the log prior of a chunk is another than that of the first.
     """
     terms: Terms = found.beside
-    widths = jnp.sqrt(precision.diagonal_of_inverse())
-    if passes.first.space == "constrained" and not jnp.all(terms.room > EDGE * widths):
+    if not inside(passes.first.space, terms.room, precision):
         return False
     direction = direction_of_look(found.point, precision, terms.room)
     nodes = jnp.asarray(NODES, found.point.dtype)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from laplacebook.fit.laplace import approximate
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import LikelihoodDensity
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 from laplacebook.search.search import search
 
 

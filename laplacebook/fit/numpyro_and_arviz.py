@@ -47,7 +47,7 @@ def laplace_guide(
     there = "use sample() there, or make the guide outside of compiled programs."
     require_numbers("NumPyro's guide", mode_vector, there)
     if not np.all(np.isfinite(mode_vector)):
-        raise failed_fit("This fit")
+        raise failed_fit("This fit", "there is no guide")
     guide = _LaplaceGuide(
         density.model, init_loc_fn=init_to_value(values=mode), hessian_fn=lambda loss, u: precision
     )

@@ -29,7 +29,7 @@ from laplacebook.fit.summary import (
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.observations import observed_sites
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 _ROWS = 10  # of a printed approximation
 

@@ -26,7 +26,7 @@ from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays
@@ -83,7 +83,7 @@ def save(approx: Any, path: str | os.PathLike) -> None:
             remedy="write the density as a NumPyro model with numpyro.factor, and fit that.",
         )
     if not approx.certificate.converged:
-        raise failed_fit("This fit")
+        raise failed_fit("This fit", "there is nothing to save")
     header = {
         "format_version": _FORMAT,
         "laplacebook_version": __version__,

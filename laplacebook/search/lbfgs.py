@@ -1,4 +1,4 @@
-"""The mode of a density by L-BFGS in the metric of the precision that it is to have there."""
+"""The minimum of a function by L-BFGS (Liu and Nocedal 1989), which takes no Hessian."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,36 +9,21 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
-from laplacebook.base.pytrees import Leaf
 from laplacebook.curvature.eigenvalues import ritz
+from laplacebook.gaussian.precision import Precision
+from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.metric import COARSEST
 
-ROUNDS = 100  # of L-BFGS, each in the metric of the point where it begins
+MEMORY = 30  # steps of L-BFGS
+ROUNDS = 100  # of a search, each in the metric of the point where it begins
 STEPS = 100  # of L-BFGS in a round
-MEMORY = 30  # of its steps
 STALLED = 3  # rounds that bring the point no nearer
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
-
-
-class Polished(NamedTuple):
-    """Where the search ended.
-
-    Attributes:
-        point: shape (D,).
-        beside: what f returns there beside its value.
-        precision: the precision there.
-        converged: whether the Newton decrement is at most the tolerance, and the Hessian has no
-            direction of negative curvature among those that ten steps of Lanczos see.
-        newton_decrement: sqrt(g' A^-1 g) with that precision A.
-        iterations: steps of L-BFGS.
-    """
-
-    point: Leaf
-    beside: Any
-    precision: Any
-    converged: Leaf
-    newton_decrement: Leaf
-    iterations: Leaf
+EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
+LOOKS = 100  # of a descent at the Newton decrement
+STRETCH = 50  # steps of L-BFGS before each
+NEAR = 0.1  # posterior standard deviations: from here Newton steps are the quicker way
+PRODUCTS = 500  # of the Hessian with a vector, in one Newton step
 
 
 class _State(NamedTuple):
@@ -56,18 +41,18 @@ class _State(NamedTuple):
     iterations: Array
 
 
-def polish(
+def search_by_lbfgs(
     f: Callable[[Array], tuple[Array, Any]],
-    precision_at: Callable[[Array], Any],
+    precision_at: Callable[[Array], Precision],
     start: Float[Array, " D"],
     tolerance: float | None = None,
-) -> Polished:
+) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
     In coordinates z, x = start + R'^-1 z with A = R R' the precision at the start, the curvature of
-    f is close to the identity, as close as A is to the Hessian; there L-BFGS (Liu and Nocedal 1989)
-    needs few steps. Each round begins with the precision of its own start. No Hessian of f is
-    computed, so that it may be indefinite on the way, and A may be of any structure.
+    f is close to the identity, as close as A is to the Hessian; there L-BFGS needs few steps. Each
+    round begins with the precision of its own start. No Hessian of f is computed, so that it may be
+    indefinite on the way, and A may be of any structure.
 
     Args:
         f: a differentiable function of a vector of shape (D,) that returns a scalar and, beside it,
@@ -79,7 +64,9 @@ def polish(
             machine precision, or in single precision 0.001.
 
     Returns:
-        What was found. Nothing is raised.
+        A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
+        is certified where the Newton decrement by that precision is at most the tolerance, and the
+        Hessian has no direction of negative curvature among those that ten steps of Lanczos see.
     """
     near_enough = enough(tolerance, start.dtype)
 
@@ -105,7 +92,7 @@ def polish(
             [
                 lambda: (state.x, jnp.zeros((), int)),
                 lambda: (_downhill(state), jnp.ones((), int)),
-                lambda: _descend(f, state, near_enough),
+                lambda: _round(f, state, near_enough),
             ],
         )
         value, beside, gradient, precision, decrement = look(x)
@@ -150,7 +137,9 @@ def polish(
     )
     end = lax.while_loop(go_on, advance, first)
     settled = near(end) & (end.lowest >= 0)
-    return Polished(end.x, end.beside, end.precision, settled, end.decrement, end.iterations)
+    condition = jnp.where(settled, _condition_number(end.precision), jnp.inf)
+    certificate = Certificate(settled, end.decrement, end.iterations, condition)
+    return Search(end.x, end.beside, end.precision, certificate)
 
 
 def enough(tolerance: float | None, dtype: Any) -> float:
@@ -160,7 +149,7 @@ def enough(tolerance: float | None, dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
 
 
-def _lowest(f: Callable, x: Array, precision: Any) -> tuple[Array, Array]:
+def _lowest(f: Callable, x: Array, precision: Precision) -> tuple[Array, Array]:
     """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
     product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
     values, vectors = ritz(
@@ -171,9 +160,30 @@ def _lowest(f: Callable, x: Array, precision: Any) -> tuple[Array, Array]:
     return precision.whitened(vectors[0]), lowest
 
 
+def _condition_number(precision: Precision) -> Array:
+    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
+    root = jnp.sqrt(precision.diagonal_of_matrix())
+    above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
+    return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]
+
+
 def _downhill(state: _State) -> Array:
     """A standard deviation away from a saddle, to the side to which the slope points, if any."""
     return state.x - state.way * jnp.where(state.gradient @ state.way > 0, 1, -1)
+
+
+def _round(f: Callable, state: _State, near_enough: float) -> tuple[Array, Array]:
+    """One round: the point, and how many steps led there."""
+    regular = jnp.isfinite(state.decrement)
+    size = jnp.maximum(jnp.linalg.norm(state.gradient), 1)
+
+    def point(z: Array) -> Array:
+        return state.x + jnp.where(regular, state.precision.whitened(z), z / size)
+
+    first = _at(jnp.zeros_like(state.x))
+    end = _steps(lambda z: f(point(z))[0], first, STEPS, near_enough / 4)
+    x = point(end.z)
+    return jnp.where(jnp.all(jnp.isfinite(x)), x, state.x), end.steps
 
 
 class _Descent(NamedTuple):
@@ -183,25 +193,25 @@ class _Descent(NamedTuple):
     steps: Array
 
 
-def _descend(f: Callable, state: _State, near_enough: float) -> tuple[Array, Array]:
-    """One round: the point, and how many steps led there."""
+def _solver() -> Any:
     import optax  # here, because few models need it and every import would pay for it
 
-    regular = jnp.isfinite(state.decrement)
-    size = jnp.maximum(jnp.linalg.norm(state.gradient), 1)
+    return optax.lbfgs(memory_size=MEMORY)
 
-    def point(z: Array) -> Array:
-        return state.x + jnp.where(regular, state.precision.whitened(z), z / size)
 
-    def g(z: Array) -> Array:
-        return f(point(z))[0]
+def _at(z: Array) -> _Descent:
+    return _Descent(z, _solver().init(z), jnp.full_like(z, jnp.inf), jnp.zeros((), int))
 
-    solver = optax.lbfgs(memory_size=MEMORY)
+
+def _steps(g: Callable[[Array], Array], first: _Descent, most: int, slope: float) -> _Descent:
+    """So many more steps of L-BFGS, fewer where the gradient is as short as ``slope``."""
+    import optax
+
     value_and_gradient = optax.value_and_grad_from_state(g)
 
     def step(descent: _Descent) -> _Descent:
         value, gradient = value_and_gradient(descent.z, state=descent.memory)
-        update, memory = solver.update(
+        update, memory = _solver().update(
             gradient, descent.memory, descent.z, value=value, grad=gradient, value_fn=g
         )
         z = optax.apply_updates(descent.z, update)
@@ -209,26 +219,14 @@ def _descend(f: Callable, state: _State, near_enough: float) -> tuple[Array, Arr
         return _Descent(z, memory, after, descent.steps + 1)
 
     def far(descent: _Descent) -> Array:
-        slope = jnp.linalg.norm(descent.gradient)
-        return (
-            (descent.steps < STEPS) & (slope > near_enough / 4) & jnp.all(jnp.isfinite(descent.z))
-        )
+        going = (descent.steps < first.steps + most) & jnp.all(jnp.isfinite(descent.z))
+        return going & (jnp.linalg.norm(descent.gradient) > slope)
 
-    zero = jnp.zeros_like(state.x)
-    first = _Descent(zero, solver.init(zero), jnp.full_like(zero, jnp.inf), jnp.zeros((), int))
-    end = lax.while_loop(far, step, first)
-    x = point(end.z)
-    return jnp.where(jnp.all(jnp.isfinite(x)), x, state.x), end.steps
-
-
-MAX_STEPS = 5000
-STEPS = 50  # of L-BFGS between two looks at the Newton decrement
-NEAR = 0.1  # posterior standard deviations: from here Newton steps are the quicker way
-PRODUCTS = 500  # of the Hessian with a vector, in one Newton step
+    return lax.while_loop(far, step, first)
 
 
 def descend(f: Callable[[Array], Array], start: Float[Array, " D"]) -> Float[Array, " D"]:
-    """A point near a minimum of f, by L-BFGS (optax) and then Newton steps without a matrix.
+    """A point near a minimum of f, by L-BFGS and then Newton steps without a matrix.
 
     Args:
         f: a twice differentiable function of a vector of shape (D,), scalar.
@@ -239,8 +237,7 @@ def descend(f: Callable[[Array], Array], start: Float[Array, " D"]) -> Float[Arr
         the machine precision, in posterior standard deviations, if all went well; the start if f
         is not finite along the way. It is for the caller to certify it.
     """
-    near = _approach(f, start)
-    end = _polish(f, near)
+    end = _finish(f, _approach(f, start))
     return jnp.where(jnp.all(jnp.isfinite(end)), end, start)
 
 
@@ -265,60 +262,42 @@ def newton_step(
     return step, jnp.where(jnp.all(gradient == 0), 0, decrement)
 
 
-class _Approach(NamedTuple):
-    x: Array
-    memory: Any
-    decrement: Array
-    steps: Array
-
-
 def _approach(f: Callable, start: Array) -> Array:
     """L-BFGS until the Newton decrement says that the minimum is near."""
-    import optax  # here, because few models need it and every import would pay for it
 
-    solver = optax.lbfgs()
-    value_and_gradient = optax.value_and_grad_from_state(f)
+    def advance(state: tuple[_Descent, Array, Array]) -> tuple[_Descent, Array, Array]:
+        descent, _, looks = state
+        descent = _steps(f, descent, STRETCH, 0.0)
+        return descent, newton_step(f, descent.z)[1], looks + 1
 
-    def step(carry: tuple, _: None) -> tuple[tuple, None]:
-        x, memory = carry
-        value, gradient = value_and_gradient(x, state=memory)
-        update, memory = solver.update(gradient, memory, x, value=value, grad=gradient, value_fn=f)
-        return (optax.apply_updates(x, update), memory), None
+    def far(state: tuple[_Descent, Array, Array]) -> Array:
+        descent, decrement, looks = state
+        return jnp.all(jnp.isfinite(descent.z)) & (looks < LOOKS) & (decrement > NEAR)
 
-    def advance(state: _Approach) -> _Approach:
-        (x, memory), _ = lax.scan(step, (state.x, state.memory), length=STEPS)
-        return _Approach(x, memory, newton_step(f, x)[1], state.steps + STEPS)
-
-    def far(state: _Approach) -> Array:
-        going = jnp.all(jnp.isfinite(state.x)) & (state.steps < MAX_STEPS)
-        return going & (state.decrement > NEAR)
-
-    first = _Approach(
-        start, solver.init(start), jnp.asarray(jnp.inf, start.dtype), jnp.zeros((), int)
-    )
-    return lax.while_loop(far, advance, first).x
+    first = _at(start), jnp.asarray(jnp.inf, start.dtype), jnp.zeros((), int)
+    return lax.while_loop(far, advance, first)[0].z
 
 
-class _Polish(NamedTuple):
+class _Finish(NamedTuple):
     x: Array
     step: Array
     decrement: Array
     better: Array
 
 
-def _polish(f: Callable, start: Array) -> Array:
+def _finish(f: Callable, start: Array) -> Array:
     """Newton steps as long as each at least halves the distance."""
 
-    def advance(state: _Polish) -> _Polish:
+    def advance(state: _Finish) -> _Finish:
         x = state.x + state.step
         step, decrement = newton_step(f, x)
         better = decrement < state.decrement / 2
         kept = jnp.where(better, x, state.x)
-        return _Polish(kept, step, jnp.where(better, decrement, state.decrement), better)
+        return _Finish(kept, step, jnp.where(better, decrement, state.decrement), better)
 
-    def unfinished(state: _Polish) -> Array:
+    def unfinished(state: _Finish) -> Array:
         enough = jnp.sqrt(jnp.finfo(start.dtype).eps) / 4
         return state.better & (state.decrement > enough) & jnp.isfinite(state.decrement)
 
-    first = _Polish(start, *newton_step(f, start), jnp.ones((), bool))
+    first = _Finish(start, *newton_step(f, start), jnp.ones((), bool))
     return lax.while_loop(unfinished, advance, first).x

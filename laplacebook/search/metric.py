@@ -6,10 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
+
+from laplacebook.gaussian.precision import Precision
 
 FEW = 16  # coordinates: up to here an eigendecomposition costs next to nothing
 COARSEST = 1e-3  # posterior standard deviations: no mode is certified to less than that
+EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
 
 def rounding_floor(size: int, dtype: Any) -> Array:
@@ -139,10 +142,15 @@ class CholeskyMetric(NamedTuple):
 Metric = EigenMetric | CholeskyMetric
 
 
+def units(hessian: Float[Array, "D D"]) -> Float[Array, " D"]:
+    """The diagonal of a Hessian to the power -1/2, shape (D,); one where it is zero."""
+    diagonal = jnp.abs(jnp.diagonal(hessian))
+    return jnp.where(diagonal > 0, lax.rsqrt(diagonal), 1)
+
+
 def metric_at(hessian: Float[Array, "D D"]) -> Metric:
     """The metric of a Hessian; that of one that is not finite is not regular."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    scale = jnp.where(diagonal > 0, lax.rsqrt(diagonal), 1)
+    scale = units(hessian)
     scaled = scale[:, None] * hessian * scale
     finite = jnp.all(jnp.isfinite(scaled))
     scaled = jnp.where(finite, scaled, jnp.eye(scale.size, dtype=scale.dtype))
@@ -184,3 +192,16 @@ def decrement(
 def tolerance(metric: Metric, x: Float[Array, " D"]) -> Float[Array, ""]:
     """The decrement that is small enough."""
     return jnp.clip(4 * _rounding(metric, x), jnp.sqrt(jnp.finfo(x.dtype).eps), COARSEST)
+
+
+def inside(space: str, room: Float[Array, " D"], precision: Precision) -> Bool[Array, ""]:
+    """Whether a mode is not at the end of an interval, which in the unconstrained space is nowhere.
+
+    Args:
+        space: in which the coordinates are, ``"unconstrained"`` or ``"constrained"``.
+        room: how far each is from the end of its interval, shape (D,).
+        precision: at the mode.
+    """
+    if space == "unconstrained":
+        return jnp.ones((), bool)
+    return jnp.all(room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))

@@ -1,9 +1,8 @@
 """Find the mode, say how sure that is, and differentiate through it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,87 +11,24 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
-from laplacebook.base.pytrees import Leaf
-from laplacebook.curvature.eigenvalues import ritz
-from laplacebook.curvature.hessian import in_single, rough_hessian, value_gradient_hessian
+from laplacebook.base.pytrees import loud
+from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
-from laplacebook.search.lbfgs import Polished, descend, polish
-from laplacebook.search.metric import COARSEST, FEW
+from laplacebook.search.certificate import Certificate, Search
+from laplacebook.search.lbfgs import descend, search_by_lbfgs
 from laplacebook.search.newton import newton
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
 MANY = 3000
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["converged", "newton_decrement", "iterations", "condition_number"],
-    meta_fields=[],
-)
-@dataclass(frozen=True)
-class Certificate:
-    """How far a point is from the mode, and whether that is near enough.
-
-    In the book: :eq:`laplace-stationary` and :eq:`laplace-curvature` of :doc:`/book/laplace`.
-
-    Attributes:
-        converged: the Newton decrement is at most the square root of the machine precision (or
-            the rounding of the coordinates where that is larger, up to 0.001), A is positive
-            definite beyond rounding, and 0.00001 standard deviations away (0.01 in float32), on
-            both sides, the gradient is what A says: not so at a kink, or on a tail. And of a fit:
-            one standard deviation away the log joint is what its gradient says. Where A is not the
-            Hessian: the Newton decrement with that A is at most the tolerance of the fit, and ten
-            steps of Lanczos see no direction in which the Hessian is negative.
-        newton_decrement: sqrt(g' A^-1 g), the distance to the mode in posterior standard
-            deviations; with the Hessian at least the rounding of the coordinates.
-        iterations: evaluations of the log joint with its gradient; where A is not the Hessian,
-            steps of L-BFGS, none if the start is a mode.
-        condition_number: of A scaled to a unit diagonal, so that units do not matter; infinite
-            where A is not positive definite. Where A is not the Hessian, an estimate by ten steps
-            of Lanczos, never too large.
-    """
-
-    converged: Leaf
-    newton_decrement: Leaf
-    iterations: Leaf
-    condition_number: Leaf
-
-    def __repr__(self) -> str:
-        if isinstance(self.converged, jax.core.Tracer) or jnp.ndim(self.converged):
-            return f"Certificate(converged={self.converged})"
-        near = (
-            "mode certified" if self.newton_decrement <= COARSEST else "accepted, no mode certified"
-        )
-        return (
-            f"{near if self.converged else 'NO MODE'}: Newton decrement "
-            f"{self.newton_decrement:.0e}, condition number {self.condition_number:.2g}, "
-            f"{self.iterations} iterations"
-        )
-
-
-class Mode(NamedTuple):
-    """Where a search ended.
-
-    Attributes:
-        point: the point, shape (D,).
-        beside: what f returns there beside its value.
-        hessian: the Hessian of f there, shape (D, D).
-        certificate: whether it is a mode.
-    """
-
-    point: Float[Array, " D"]
-    beside: Any
-    hessian: Float[Array, "D D"]
-    certificate: Certificate
-
-
 def find_mode(
     f: Callable[..., tuple[Array, Any]], start: Float[Array, " D"], *parameters: Any
-) -> Mode:
+) -> Search:
     """The minimum of f that a damped Newton search reaches from ``start``.
 
     ``jit``- and ``vmap``-able; derivatives with respect to the parameters, and to real arrays that
@@ -106,92 +42,63 @@ def find_mode(
         parameters: pytrees of arrays, integer ones included, on which f depends.
 
     Returns:
-        A :class:`Mode`. Nothing is raised: the certificate says whether there is a mode.
+        A :class:`~laplacebook.search.certificate.Search` with the Hessian. Nothing is raised: the
+        certificate says whether there is a mode.
     """
     closed, constants = jax.closure_convert(f, start, *parameters)
-    rough: Callable | None = None
-    low: tuple = ()
-    if start.dtype == jnp.float64 and start.size > FEW:
-        rounded = in_single(parameters)
-        rough, captured = jax.closure_convert(partial(rough_hessian, f), start, *rounded)
-        low = (*rounded, *captured)
-    searched = _find_mode(closed, rough, start, (*parameters, *constants), low)
-    point, beside, hessian, certified = searched
-    return Mode(point, beside, hessian, Certificate(*certified))
+    return _find_mode(closed, start, (*parameters, *constants))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _find_mode(
-    f: Callable, rough: Callable | None, start: Array, constants: Any, low: Any
-) -> tuple:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _find_mode(f: Callable, start: Array, constants: Any) -> Search:
     if start.size > MANY:
         start = descend(lambda x: f(x, *constants)[0], start)
-    hessian = None if rough is None else lambda x: rough(x, *low)
-    end = newton(lambda x: f(x, *constants), start, hessian)
-    certified = (end.converged, end.newton_decrement, end.iterations, end.condition_number)
-    return end.point, end.beside, end.hessian, certified
+    return newton(lambda x: f(x, *constants), start)
 
 
 @_find_mode.defjvp
-def _find_mode_jvp(
-    f: Callable, rough: Callable | None, primals: tuple, tangents: tuple
-) -> tuple[tuple, tuple]:
-    start, constants, low = primals
-    point, beside, hessian, certified = _find_mode(f, rough, start, constants, low)
-
-    real = loud_tangents(tangents[1], certified[0])
+def _find_mode_jvp(f: Callable, primals: tuple, tangents: tuple) -> tuple[Search, Search]:
+    start, constants = primals
+    end = _find_mode(f, start, constants)
+    real = loud_tangents(tangents[1], end.certificate)
 
     def derivative(g: Callable, d_point: Array) -> Any:
-        return jax.jvp(g, (point, constants), (d_point, real))[1]
+        return jax.jvp(g, (end.point, constants), (d_point, real))[1]
 
     def value(x: Array, c: Any) -> Array:
         return f(x, *c)[0]
 
-    factor = jax.scipy.linalg.cho_factor(hessian, lower=True)
-    d_gradient = derivative(jax.grad(value), jnp.zeros_like(point))
-    d_point = -jax.scipy.linalg.cho_solve(factor, d_gradient)
+    factor = cho_factor(end.curvature, lower=True)
+    d_point = -cho_solve(factor, derivative(jax.grad(value), jnp.zeros_like(end.point)))
     d_beside = derivative(lambda x, c: f(x, *c)[1], d_point)
     d_hessian = derivative(jax.hessian(value), d_point)
-    d_certified = tuple(no_tangent(x) for x in certified)
-    return (point, beside, hessian, certified), (d_point, d_beside, d_hessian, d_certified)
+    return end, Search(d_point, d_beside, d_hessian, no_tangents(end.certificate))
 
 
-def loud_tangents(tangents: Any, converged: Array) -> Any:
+def loud_tangents(tangents: Any, certificate: Certificate) -> Any:
     """The tangents of what a search depends on, NaN where it found no mode."""
-    loud = jnp.where(converged, 1, jnp.nan)
-    return jax.tree.map(lambda t: t if t.dtype == jax.dtypes.float0 else t * loud, tangents)
+
+    def tangent(t: Any) -> Any:
+        known = t.dtype == jax.dtypes.float0
+        return t if known else t * loud(certificate.converged, t.dtype)
+
+    return jax.tree.map(tangent, tangents)
 
 
-def no_tangent(x: Array) -> Any:
-    """The tangent of a number that counts as constant."""
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return np.zeros(x.shape, jax.dtypes.float0)
+def no_tangents(certificate: Certificate) -> Certificate:
+    """The tangents of a certificate, which counts as constant."""
+
+    def tangent(x: Array) -> Any:
+        real = jnp.issubdtype(x.dtype, jnp.inexact)
+        return jnp.zeros_like(x) if real else np.zeros(x.shape, jax.dtypes.float0)
+
+    return jax.tree.map(tangent, certificate)
 
 
-KRYLOV = 5  # products with a matrix, for its extreme eigenvalues to a few percent
-
-
-class Located(NamedTuple):
-    """Where a search ended, what the log joint is made of there, and the precision.
-
-    Attributes:
-        point: shape (D,).
-        terms: the parts of the log joint there.
-        precision: A.
-        certificate: whether it is a mode.
-    """
-
-    point: Array
-    terms: Terms
-    precision: Precision
-    certificate: Certificate
-
-
-def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings) -> Located:
+def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings) -> Search:
     """The mode that a search from ``start`` reaches, and the precision there.
 
-    By Newton steps where the curvature is the Hessian, else by :func:`~laplacebook.search.lbfgs.polish`.
+    By Newton steps where the curvature is the Hessian, else by :func:`~laplacebook.search.lbfgs.search_by_lbfgs`.
     ``jit``- and ``vmap``-able; derivatives go through the mode by the implicit function theorem,
     with the exact Hessian.
 
@@ -201,7 +108,8 @@ def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings)
         settings: of the fit.
 
     Returns:
-        A :class:`Located`. Nothing is raised: the certificate says whether it is a mode.
+        A :class:`~laplacebook.search.certificate.Search` with the parts of the log joint and the
+        precision. Nothing is raised: the certificate says whether it is a mode.
     """
 
     def loss(u: Array, density: ModelDensity) -> tuple[Array, Terms]:
@@ -210,35 +118,33 @@ def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings)
     if settings.curvature == "hessian":
         found = find_mode(loss, start, density)
         sizes = [site.size for site in density.sites]
-        precision = kept(found.hessian, sizes, settings.structure)
-        return Located(found.point, found.beside, precision, found.certificate)
+        return found._replace(curvature=kept(found.curvature, sizes, settings.structure))
 
     def curved(u: Array, density: ModelDensity) -> Precision:
         return precision_at(density, u, settings)
 
     f, of_f = jax.closure_convert(loss, start, density)
     a, of_a = jax.closure_convert(curved, start, density)
-    end = _polish(f, a, settings.tolerance, start, ((density, *of_f), (density, *of_a)))
-    condition = jnp.where(end.converged, _condition_number(end.precision), jnp.inf)
-    certificate = Certificate(end.converged, end.newton_decrement, end.iterations, condition)
-    return Located(end.point, end.beside, end.precision, certificate)
+    return _by_lbfgs(f, a, settings.tolerance, start, ((density, *of_f), (density, *of_a)))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _polish(
+def _by_lbfgs(
     f: Callable, precision_at: Callable, tolerance: float | None, start: Array, constants: Any
-) -> Polished:
+) -> Search:
     of_f, of_a = constants
-    return polish(lambda x: f(x, *of_f), lambda x: precision_at(x, *of_a), start, tolerance)
+    return search_by_lbfgs(
+        lambda x: f(x, *of_f), lambda x: precision_at(x, *of_a), start, tolerance
+    )
 
 
-@_polish.defjvp
-def _polish_jvp(
+@_by_lbfgs.defjvp
+def _by_lbfgs_jvp(
     f: Callable, precision_at: Callable, tolerance: float | None, primals: tuple, tangents: tuple
-) -> tuple[Polished, Polished]:
+) -> tuple[Search, Search]:
     start, (of_f, of_a) = primals
-    end = _polish(f, precision_at, tolerance, *primals)
-    to_f, to_a = loud_tangents(tangents[1], end.converged)
+    end = _by_lbfgs(f, precision_at, tolerance, *primals)
+    to_f, to_a = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:
         return jax.grad(lambda x: f(x, *constants)[0])(x)
@@ -249,8 +155,7 @@ def _polish_jvp(
     moved = (d_point, to_f)
     d_beside = jax.jvp(lambda x, c: f(x, *c)[1], (end.point, of_f), moved)[1]
     d_precision = jax.jvp(lambda x, c: precision_at(x, *c), (end.point, of_a), (d_point, to_a))[1]
-    rest = map(no_tangent, (end.converged, end.newton_decrement, end.iterations))
-    return end, Polished(d_point, d_beside, d_precision, *rest)
+    return end, Search(d_point, d_beside, d_precision, no_tangents(end.certificate))
 
 
 def _solve(f: Callable, x: Array, v: Array) -> Array:
@@ -260,11 +165,3 @@ def _solve(f: Callable, x: Array, v: Array) -> Array:
         return cho_solve(factor, v)
     product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
     return cg(product, v, tol=float(jnp.finfo(x.dtype).eps) ** 0.5, maxiter=x.size)[0]
-
-
-def _condition_number(precision: Precision) -> Array:
-    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
-    precision = jax.lax.stop_gradient(precision)
-    root = jnp.sqrt(precision.diagonal_of_matrix())
-    above = ritz(lambda v: precision.matvec(v / root) / root, root, KRYLOV)[0][-1]
-    return above * ritz(lambda v: root * precision.solve(root * v), root, KRYLOV)[0][-1]

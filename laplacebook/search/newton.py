@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.metric import FEW
 from laplacebook.search.newton_step import (
-    EXACT,
-    KEPT,
     Look,
     State,
     conclude,
@@ -25,32 +24,9 @@ from laplacebook.search.newton_step import (
 )
 
 
-class Search(NamedTuple):
-    """Where a search ended, and what is known there.
-
-    Attributes:
-        point: shape (D,).
-        beside: what f returns there beside its value.
-        hessian: the Hessian of f there, shape (D, D); an estimate of it if not converged.
-        converged: whether the point is certified to be a minimum.
-        newton_decrement: its distance from the minimum in posterior standard deviations.
-        condition_number: of the Hessian scaled to unit diagonal; infinite if that is singular.
-        iterations: how often f and its gradient were evaluated.
-    """
-
-    point: Array
-    beside: Any
-    hessian: Array
-    converged: Array
-    newton_decrement: Array
-    condition_number: Array
-    iterations: Array
-
-
 def newton(
     f: Callable[[Array], tuple[Array, Any]],
     start: Float[Array, " D"],
-    rough_hessian: Callable[[Array], Array] | None = None,
 ) -> Search:
     """The minimum of f that damped Newton steps reach from ``start``.
 
@@ -58,8 +34,7 @@ def newton(
     damping that follows the ratio of actual to predicted decrease (Levenberg 1944, Marquardt 1963);
     where the curvature is negative it moves along it, so a saddle does not hold the search. With
     many coordinates a Hessian costs many gradients: there the steps in between update it from the
-    gradients (BFGS), as long as each step brings it nearer, and a rough Hessian will do until the
-    last one.
+    gradients (BFGS), as long as each step brings it nearer.
 
     The last step is followed by a short look to both sides: where f and its gradient do not follow
     the parabola (a kink, a jump, a quartic, a tail on the way to a minimum at infinity) nothing is
@@ -69,35 +44,29 @@ def newton(
         f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
             beside it, a pytree of arrays.
         start: where the search begins, shape (D,).
-        rough_hessian: the Hessian of f to a few digits, if that costs less: it serves on the way.
 
     Returns:
-        A :class:`Search`. Nothing is raised: ``converged`` says whether there is a minimum.
+        A :class:`~laplacebook.search.certificate.Search` with the Hessian, or one from the way if not converged.
+        Nothing is raised: the certificate says whether there is a minimum.
     """
     _, beside = jax.eval_shape(f, start)
     first = initial_state(start, beside)
-    return ended(lax.while_loop(unfinished, partial(_iterate, f, rough_hessian), first))
+    return ended(lax.while_loop(unfinished, partial(_iterate, f), first))
 
 
 def ended(end: State) -> Search:
     """What is known where a search stopped."""
-    return Search(
-        end.x,
-        end.beside,
-        end.hessian,
-        end.certified,
-        end.decrement,
-        end.metric.condition_number(),
-        end.iteration,
-    )
+    condition = end.metric.condition_number()
+    certificate = Certificate(end.certified, end.decrement, end.iteration, condition)
+    return Search(end.x, end.beside, end.hessian, certificate)
 
 
-def _iterate(f: Callable, rough: Callable | None, state: State) -> State:
+def _iterate(f: Callable, state: State) -> State:
     step = next_step(state)
     look = _look(f, step.x, state)
     verdict = judge(state, step, look)
     x = point_after(state, step, verdict)
-    hessian = _hessian(f, rough, x, look, verdict.renewal, state)
+    hessian = _hessian(f, x, look, verdict.renew, state)
     return conclude(state, step, look, verdict, hessian)
 
 
@@ -116,16 +85,8 @@ def _look(f: Callable, x: Array, state: State) -> Look:
     return lax.cond(jnp.all(jnp.isfinite(x)), at, lambda _: nowhere, x)
 
 
-def _hessian(
-    f: Callable, rough: Callable | None, x: Array, look: Look, renewal: Array, state: State
-) -> Array:
-    """The Hessian at x, exact or rough, or where it is not worth its price the last one."""
+def _hessian(f: Callable, x: Array, look: Look, renew: Array, state: State) -> Array:
+    """The Hessian at x, or where it is not worth its price the last one."""
     if look.hessian is not None:
-        return jnp.where(renewal == EXACT, look.hessian, state.hessian)
-
-    def exact() -> Array:
-        return value_gradient_hessian(f, x)[3]
-
-    if rough is None:
-        return lax.cond(renewal > KEPT, exact, lambda: state.hessian)
-    return lax.switch(renewal, [lambda: state.hessian, lambda: rough(x), exact])
+        return jnp.where(renew, look.hessian, state.hessian)
+    return lax.cond(renew, lambda: value_gradient_hessian(f, x)[3], lambda: state.hessian)

@@ -16,7 +16,6 @@ from laplacebook.search.metric import FEW, Metric, decrement, metric_at, probe, 
 MAX_ITERATIONS = 1000
 ACCEPTANCE = 1e-4  # of the predicted decrease
 NEAR = 1  # posterior standard deviations: a curvature from there serves to the end
-KEPT, ROUGH, EXACT = 0, 1, 2  # the Hessian after a step
 CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
 STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
 JUMP = 0.01  # of f over a probe: more than rounding makes where f is a sum of large terms
@@ -80,7 +79,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         accept: whether the search goes there.
-        renewal: the Hessian that this takes: none (``KEPT``), a ``ROUGH`` or an ``EXACT`` one.
+        renew: whether the Hessian is to be computed where the search stands after it.
         ratio: of the actual to the predicted decrease.
         seen: over the probe.
         certified: whether the point is a minimum.
@@ -88,7 +87,7 @@ class Verdict(NamedTuple):
     """
 
     accept: Array
-    renewal: Array
+    renew: Array
     ratio: Array
     seen: Seen
     certified: Array
@@ -153,12 +152,10 @@ def judge(state: State, step: Step, look: Look) -> Verdict:
     stuck = jnp.where(first, ~finite, jnp.where(probing, failed, jnp.all(x == state.x)))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
-    exactly = (~first & (slow | (left < enough / 4))) | (x.size <= FEW)
-    roughly = first | ((left < NEAR) & (state.decrement >= NEAR))
-    renewal = jnp.where(exactly, EXACT, jnp.where(roughly, ROUGH, KEPT))
+    arrives = (left < enough / 4) | ((left < NEAR) & (state.decrement >= NEAR))
     # A step that failed by an estimated curvature is tried again with the Hessian.
-    renewal = jnp.where(accept, renewal, jnp.where(state.exact | probing, KEPT, EXACT))
-    return Verdict(accept, renewal, ratio, seen, certified, stuck & (state.exact | first))
+    renew = jnp.where(accept, first | slow | arrives | (x.size <= FEW), ~(state.exact | probing))
+    return Verdict(accept, renew, ratio, seen, certified, stuck & (state.exact | first))
 
 
 def point_after(state: State, step: Step, verdict: Verdict) -> Float[Array, " D"]:
@@ -178,7 +175,7 @@ def conclude(
         (step.x, look.f, look.beside, look.gradient),
         (state.x, state.f, state.beside, state.gradient),
     )
-    renew = verdict.renewal > KEPT
+    renew = verdict.renew
     metric = lax.cond(renew, lambda: metric_at(hessian), lambda: state.metric)
     moved = state.metric.lengths(step.move)
     inverse = _inverse(state, accept, renew, moved, verdict.seen.bend)
@@ -189,7 +186,7 @@ def conclude(
         beside=beside,
         gradient=gradient,
         hessian=hessian,
-        exact=(verdict.renewal == EXACT) | (state.exact & ~accept),
+        exact=renew | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
         decrement=jnp.where(renew, decrement(metric, x, gradient), estimate),

@@ -1,7 +1,5 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import jax
@@ -13,37 +11,16 @@ from laplacebook.base.errors import (
     LaplaceError,
     NotConverged,
     NotPositiveDefinite,
-    UnsupportedModel,
 )
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
-from laplacebook.search.metric import COARSEST, rounding_floor
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
+from laplacebook.search.metric import COARSEST, EDGE, rounding_floor, units
 from laplacebook.search.newton_step import MAX_ITERATIONS
 
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
-_NO_DERIVATIVE = ("custom_vjp", "Reverse-mode differentiation", "callbacks do not support JVP")
-
-
-@contextmanager
-def twice_differentiable() -> Iterator[None]:
-    """JAX's own errors about what it cannot differentiate twice, as ours."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
-            raise
-        raise UnsupportedModel(
-            f"JAX cannot differentiate the log joint twice. {error}",
-            causes=[
-                "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
-                "jax.lax.while_loop, or fori_loop with bounds that are arrays",
-                "a function that JAX cannot see into (jax.pure_callback)",
-            ],
-            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
-        ) from error
 
 
 def explain(
@@ -109,7 +86,7 @@ def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array
     """
     diagonal = np.abs(np.diagonal(hessian))
     width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
-    near = np.asarray(terms.room) <= np.maximum(1e-3 * width, 1e-6 * np.abs(u))
+    near = np.asarray(terms.room) <= np.maximum(EDGE * width, 1e-6 * np.abs(u))
     if density.space == "unconstrained":
         coordinates = density.unravel(u)
         free = [
@@ -132,8 +109,7 @@ def _boundary(density: ModelDensity, sites: list[str]) -> NotConverged:
 
 
 def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositiveDefinite:
-    diagonal = np.abs(np.diagonal(hessian))
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 1)
+    scale = np.asarray(units(hessian))
     values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
     direction = scale * vectors[:, 0]
     direction = direction / np.max(np.abs(direction))
@@ -163,8 +139,7 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
 
 def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, float]]:
     """The coordinates across which the slope jumps by as much however near one looks."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    scale = jnp.where(diagonal > 0, jax.lax.rsqrt(diagonal), 1)
+    scale = units(hessian)
     far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()

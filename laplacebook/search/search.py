@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from laplacebook.base.pytrees import loud
+from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
+from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import follows_gradient
-from laplacebook.search.mode import Certificate, locate
-from laplacebook.search.no_mode import twice_differentiable
-
-EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
+from laplacebook.search.metric import inside
+from laplacebook.search.mode import locate
 
 
 class Fit(NamedTuple):
@@ -47,24 +48,20 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
     start = jnp.where(nudged, off_centre(start, density.room(start)), start)
     with twice_differentiable():
         found = locate(density, start, settings)
-    precision = found.precision
+    room, precision = found.beside.room, found.curvature
     sound = found.certificate.converged & density.valid(found.point)
-    room = found.terms.room
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
-    if density.space == "constrained":
-        deviations = jnp.sqrt(precision.diagonal_of_inverse())
-        sound &= jnp.all(room > EDGE * deviations)
-    certificate = replace(found.certificate, converged=sound)
+    sound &= inside(density.space, room, precision)
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
-    loud = jnp.where(certificate.converged, 1, jnp.nan).astype(start.dtype)
-    terms = jax.tree.map(lambda x: x * loud, found.terms)
+    factor = loud(sound, start.dtype)
+    point, terms, precision = jax.tree.map(lambda x: x * factor, found[:3])
     return Fit(
         mode=terms.values,
-        mode_vector=found.point * loud,
-        precision=jax.tree.map(lambda x: x * loud, precision),
+        mode_vector=point,
+        precision=precision,
         log_likelihood=terms.log_likelihood,
         log_prior=terms.log_prior,
-        certificate=certificate,
+        certificate=replace(found.certificate, converged=sound),
         last=found.point,
         stationary=found.certificate.converged,
     )

@@ -25,7 +25,7 @@ from laplacebook.evidence.evidence_at_fixed_mode import (
 from laplacebook.evidence.hyperparameters import Hyperparameters
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 3))

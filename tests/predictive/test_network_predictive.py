@@ -19,7 +19,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 from laplacebook.predictive import linearized
 from laplacebook.predictive.averages import sigmoid_mean
-from laplacebook.search.mode import Certificate
+from laplacebook.search.certificate import Certificate
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

@@ -8,12 +8,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer.util import potential_energy
 from scipy import optimize
 
 import laplacebook as lb
 import laplacebook.search.mode
 from laplacebook.search.lbfgs import newton_step
 from laplacebook.search.mode import find_mode
+from tests.by_hand import agrees
 from tests.models import normal
 
 
@@ -99,10 +101,10 @@ def test_finds_what_scipys_trust_exact_finds(problem, method, monkeypatch):
         value, mode.point + 1e-3, jac=gradient, hess=hessian, method="trust-exact", tol=1e-10
     )
     assert mode.certificate.converged
-    deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.hessian)))
+    deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.curvature)))
     assert np.abs((theirs.x - mode.point) / deviations).max() < 1e-6
     exact = hessian(mode.point)
-    np.testing.assert_allclose(mode.hessian, exact, rtol=1e-12, atol=1e-12 * np.max(exact))
+    np.testing.assert_allclose(mode.curvature, exact, rtol=1e-12, atol=1e-12 * np.max(exact))
 
 
 def test_a_saddle_does_not_hold_the_search():
@@ -226,3 +228,41 @@ def test_nearly_singular_is_not_certified():
         )
         assert not mode.certificate.converged
         assert mode.certificate.condition_number == np.inf
+
+
+def correlated(y):
+    """Outcomes whose standard deviations and correlations are unknown."""
+    size = y.shape[1]
+    sd = numpyro.sample("sd", dist.LogNormal(0, 1).expand([size]).to_event(1))
+    root = numpyro.sample("root", dist.LKJCholesky(size, 2.0))
+    each = dist.MultivariateNormal(jnp.zeros(size), scale_tril=sd[:, None] * root)
+    numpyro.sample("y", each.expand([len(y)]).to_event(1), obs=y)
+
+
+def branching(features, y):
+    """A regression with a branch whose sides must have one precision."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([features.shape[1]]).to_event(1))
+    bent = jnp.tanh(w[0])
+    shift = jax.lax.cond(w[1] > 100, lambda: jnp.zeros(()), lambda: bent)
+    numpyro.sample("y", dist.Normal(features @ w + shift, 1).to_event(1), obs=y)
+
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(60, 20))
+#: model, arguments, how many unconstrained numbers each site has
+OF_ONE_PRECISION = {
+    "LKJCholesky": (correlated, (RNG.normal(size=(50, 7)),), {"sd": 7, "root": 21}),
+    "cond": (branching, (FEATURES, FEATURES[:, 0] + RNG.normal(size=60)), {"w": 20}),
+}
+
+
+@pytest.mark.parametrize("problem", OF_ONE_PRECISION)
+def test_a_model_of_double_precision_is_run_in_no_other(problem):
+    """Beside NumPyro's own log density: in single precision neither of these can be evaluated."""
+    model, args, sizes = OF_ONE_PRECISION[problem]
+
+    def log_joint(u):
+        parts = jnp.split(u, np.cumsum(list(sizes.values()))[:-1])
+        return -potential_energy(model, args, {}, dict(zip(sizes, parts, strict=True)))
+
+    agrees(model, args, log_joint, sum(sizes.values()))
