@@ -226,7 +226,7 @@ def test_numbers_that_contradict_each_other(saved, case):
 
 def test_what_is_not_saved(tmp_path):
     failed = lb.laplace(coin, np.append(COIN, np.nan), throw=False)
-    with pytest.raises(lb.NotConverged, match="This fit failed"):
+    with pytest.raises(lb.NotConverged, match="nothing to save"):
         failed.save(tmp_path / "failed")
     batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
     with pytest.raises(ValueError, match="within jax.vmap"):
