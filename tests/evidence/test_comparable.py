@@ -1,7 +1,5 @@
 """What may be compared: the same data, and evidences that are defined."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +10,7 @@ from numpyro import handlers
 
 import laplacebook as lb
 from laplacebook.model.observations import observed_numbers, same_numbers
-from tests.fit.test_maximum_likelihood import (
-    COIN,
-    REAL,
-)
+from tests.fit.test_maximum_likelihood import COIN, REAL
 from tests.models import coin
 
 SKEWED = np.exp(REAL)
@@ -188,33 +183,44 @@ def test_evidences_up_to_a_constant_are_refused(verb, model, why):
         assert part in text
 
 
-@pytest.mark.parametrize(
-    ("models", "error", "message"),
-    [
-        (lambda: {}, ValueError, "one model or more"),
-        (lambda: {"a": "-3"}, TypeError, "models\\['a'\\] is a str"),
-        (lambda: {"a": True}, TypeError, "is a bool"),
-        (lambda: {"a": coin}, TypeError, "is a function"),
-        (lambda: {"a": np.zeros(2)}, ValueError, "'a'.*is a batch"),
-        (lambda: {"a": lb.Estimate(np.zeros(2), np.zeros(2))}, ValueError, "is a batch"),
-        (lambda: {"a": np.nan}, lb.LaplaceError, "'a' is nan"),
-        (lambda: {"a": -np.inf}, lb.LaplaceError, "'a' is -inf"),
-        (lambda: {"a": lb.Estimate(np.nan, 0.1)}, lb.LaplaceError, "'a' is nan"),
-        (lambda: {"a": lb.Estimate(-1.0, np.inf)}, lb.LaplaceError, "standard error of inf"),
-        (lambda: {"a": lb.Estimate(-1.0, np.nan)}, lb.LaplaceError, "standard error of nan"),
-        (
-            lambda: {"a": lb.laplace(coin, np.append(COIN, np.nan), throw=False)},
-            lb.LaplaceError,
-            "fit of 'a' failed",
-        ),
-        (
-            lambda: {"a": jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))},
-            ValueError,
-            "is a batch",
-        ),
-    ],
-    ids=itertools.count(),
-)
+NO_EVIDENCE = {
+    "nothing": (lambda: {}, ValueError, "one model or more"),
+    "text": (lambda: {"a": "-3"}, TypeError, "models\\['a'\\] is a str"),
+    "a truth value": (lambda: {"a": True}, TypeError, "is a bool"),
+    "a model": (lambda: {"a": coin}, TypeError, "is a function"),
+    "an array": (lambda: {"a": np.zeros(2)}, ValueError, "'a'.*is a batch"),
+    "estimates": (
+        lambda: {"a": lb.Estimate(np.zeros(2), np.zeros(2))},
+        ValueError,
+        "is a batch",
+    ),
+    "nan": (lambda: {"a": np.nan}, lb.LaplaceError, "'a' is nan"),
+    "-inf": (lambda: {"a": -np.inf}, lb.LaplaceError, "'a' is -inf"),
+    "an estimate of nan": (lambda: {"a": lb.Estimate(np.nan, 0.1)}, lb.LaplaceError, "'a' is nan"),
+    "an infinite error": (
+        lambda: {"a": lb.Estimate(-1.0, np.inf)},
+        lb.LaplaceError,
+        "standard error of inf",
+    ),
+    "an error of nan": (
+        lambda: {"a": lb.Estimate(-1.0, np.nan)},
+        lb.LaplaceError,
+        "standard error of nan",
+    ),
+    "a failed fit": (
+        lambda: {"a": lb.laplace(coin, np.append(COIN, np.nan), throw=False)},
+        lb.LaplaceError,
+        "fit of 'a' failed",
+    ),
+    "fits": (
+        lambda: {"a": jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))},
+        ValueError,
+        "is a batch",
+    ),
+}
+
+
+@pytest.mark.parametrize(("models", "error", "message"), NO_EVIDENCE.values(), ids=NO_EVIDENCE)
 def test_what_has_no_evidence_is_refused(models, error, message):
     with pytest.raises(error, match=message):
         lb.compare(models())

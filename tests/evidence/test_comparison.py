@@ -7,15 +7,8 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
-from tests.fit.test_maximum_likelihood import (
-    COIN,
-    REAL,
-    X,
-)
+from tests.fit.test_maximum_likelihood import COIN, REAL, X
 from tests.models import coin, line
-
-SKEWED = np.exp(REAL)
-
 
 # Exact evidences
 

@@ -15,10 +15,14 @@ from scipy.stats import multivariate_normal
 import laplacebook as lb
 from laplacebook.curvature.precision_at import kept, low_rank_at, precision_at
 from laplacebook.curvature.settings import Settings
-from laplacebook.evidence import ascent as no_maximum
-from laplacebook.evidence import evidence_at_fixed_mode as fixed_mode
-from laplacebook.evidence import hyperparameters
-from laplacebook.evidence.ascent import Peak, _value_and_gradient
+from laplacebook.evidence.ascent import Peak, explain_no_maximum
+from laplacebook.evidence.evidence_at_fixed_mode import (
+    Decomposed,
+    Recomputed,
+    Stored,
+    at_fixed_mode,
+)
+from laplacebook.evidence.hyperparameters import Hyperparameters
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 from laplacebook.search.certificate import Certificate
@@ -98,37 +102,47 @@ def network(curvature, structure):
     )
 
 
-STRUCTURES = {
-    "dense": ("gauss_newton", "dense"),
-    "diagonal": ("gauss_newton", "diagonal"),
-    "block": ("gauss_newton", "block"),
-    "kronecker": ("gauss_newton", "kronecker"),
-    "fisher": ("empirical_fisher", "block"),
+def objective(approx, start):
+    names, x = Hyperparameters.of(approx.density, start)
+    return at_fixed_mode(approx, names, x), names, x
+
+
+@jax.jit
+def value_and_slope(objective, x, u):
+    """Compiled, and of both at once: op by op, every operation is one to compile."""
+    (value, _), slope = jax.value_and_grad(objective, has_aux=True)(x, u)
+    return value, slope
+
+
+TWO = {"prior_precision": 0.3, "noise_precision": 2.0}
+FOR_EACH_LAYER = {"prior_precision": [0.5, 2.0]}
+#: hyperparameters, curvature, structure, and how the evidence is had at each step
+FAST = {
+    "dense": (TWO, "gauss_newton", "dense", Decomposed),
+    "diagonal": (TWO, "gauss_newton", "diagonal", Decomposed),
+    "block": (TWO, "gauss_newton", "block", Decomposed),
+    "kronecker": (TWO, "gauss_newton", "kronecker", Decomposed),
+    "fisher": (TWO, "empirical_fisher", "block", Decomposed),
+    # The matrix of all weights has no one prior precision: it is stored, and factorised anew.
+    "dense, for each layer": (FOR_EACH_LAYER, "gauss_newton", "dense", Stored),
+    "block, for each layer": (FOR_EACH_LAYER, "gauss_newton", "block", Decomposed),
 }
 
 
-def objective(approx, start):
-    names, x = hyperparameters.Hyperparameters.of(approx.density, start)
-    return fixed_mode.at_fixed_mode(approx, names, x), names, x
-
-
-def value_at(objective, x, u):
-    """By the program that gives the slope too: op by op, every operation is one to compile."""
-    return _value_and_gradient(objective, x, u)[0][0]
-
-
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_one_eigendecomposition_gives_what_a_precision_at_each_step_gives(name):
-    approx = network(*STRUCTURES[name])
-    fast, names, x = objective(approx, {"prior_precision": 0.3, "noise_precision": 2.0})
-    assert isinstance(fast, fixed_mode.Decomposed)
-    slow = fixed_mode.Recomputed(approx.density, names, approx.settings)
-    (value, _), slope = _value_and_gradient(fast, x, approx.mode_vector)
-    (expected, _), expected_slope = _value_and_gradient(slow, x, approx.mode_vector)
+@pytest.mark.parametrize(("values", "curvature", "structure", "kind"), FAST.values(), ids=FAST)
+def test_one_decomposition_gives_what_a_precision_at_each_step_gives(
+    values, curvature, structure, kind
+):
+    approx = network(curvature, structure)
+    fast, names, x = objective(approx, values)
+    assert isinstance(fast, kind)
+    slow = Recomputed(approx.density, names, approx.settings)
+    value, slope = value_and_slope(fast, x, approx.mode_vector)
+    expected, expected_slope = value_and_slope(slow, x, approx.mode_vector)
     assert value == pytest.approx(float(expected), rel=1e-9)
     np.testing.assert_allclose(slope, expected_slope, rtol=1e-9, atol=1e-9)
     for i, h in enumerate(1e-5 * np.eye(2)):
-        ahead, behind = (value_at(fast, x + sign * h, approx.mode_vector) for sign in (1, -1))
+        ahead, behind = (value_and_slope(fast, x + y, approx.mode_vector)[0] for y in (h, -h))
         assert slope[i] == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-6)
 
 
@@ -148,20 +162,6 @@ def test_low_rank_keeps_its_eigenvectors_and_refuses_what_would_change_them():
         objective(approx, {"prior_precision": [1.0, 2.0]})
     with pytest.raises(ValueError, match="low_rank"):
         lb.maximize_evidence(approx, START, refit=True)
-
-
-@pytest.mark.parametrize("name", ["dense", "block"])
-def test_a_precision_for_each_layer(name):
-    """Blocks have one precision each, the whole has not."""
-    approx = network(*STRUCTURES[name])
-    fast, names, x = objective(approx, {"prior_precision": [0.5, 2.0]})
-    kind = fixed_mode.Decomposed if name == "block" else fixed_mode.Stored
-    assert isinstance(fast, kind)
-    slow = fixed_mode.Recomputed(approx.density, names, approx.settings)
-    (value, _), slope = _value_and_gradient(fast, x, approx.mode_vector)
-    (expected, _), expected_slope = _value_and_gradient(slow, x, approx.mode_vector)
-    assert value == pytest.approx(float(expected), rel=1e-9)
-    np.testing.assert_allclose(slope, expected_slope, rtol=1e-9)
 
 
 def counts(y, prior_precision=1.0, power=1.0):
@@ -209,12 +209,13 @@ def test_where_the_curvature_depends_on_the_mode_refitting_ends_elsewhere(rate):
 def test_where_nothing_scales_the_curvature_is_recomputed(rate):
     gauss_newton = replace(rate, settings=Settings("gauss_newton"))
     still, names, x = objective(gauss_newton, {"power": 1.0})
-    assert isinstance(still, fixed_mode.Recomputed)
-    assert isinstance(objective(gauss_newton, {"prior_precision": 1.0})[0], fixed_mode.Decomposed)
-    exact = fixed_mode.Recomputed(rate.density, names, rate.settings)
+    assert isinstance(still, Recomputed)
+    assert isinstance(objective(gauss_newton, {"prior_precision": 1.0})[0], Decomposed)
+    exact = Recomputed(rate.density, names, rate.settings)
     for at in (still, exact):
-        value, ahead, behind = (value_at(at, x + h, rate.mode_vector) for h in (0.0, 1e-5, -1e-5))
-        slope = _value_and_gradient(at, x, rate.mode_vector)[1]
+        (value, slope), (ahead, _), (behind, _) = (
+            value_and_slope(at, x + h, rate.mode_vector) for h in (0.0, 1e-5, -1e-5)
+        )
         assert value == pytest.approx(float(rate.log_evidence), rel=1e-12)
         assert slope[0] == pytest.approx(float(ahead - behind) / 2e-5, rel=1e-6)
 
@@ -249,12 +250,12 @@ def test_evidence_that_rises_without_end_is_no_maximum():
 def test_too_few_steps_and_what_the_model_does_not_use(rate):
     with pytest.raises(lb.NotConverged, match="No maximum after 1 steps"):
         lb.maximize_evidence(rate, {"prior_precision": 1.0}, steps=1)
-    names = hyperparameters.Hyperparameters(("a", "b"), ((), (2,)))
+    names = Hyperparameters(("a", "b"), ((), (2,)))
     x, hessian = jnp.zeros(3), np.diag([-1.0, 0.0, -1.0])
     peak = Peak(x, 1.0, np.array([0.0, 0.0, 1e-9]), hessian, np.ones(4), True, np.inf, False)
-    error = no_maximum.explain_no_maximum(names, x, peak)
+    error = explain_no_maximum(names, x, peak)
     assert "does not depend on b[0]" in str(error)
-    broken = no_maximum.explain_no_maximum(names, x, peak._replace(value=np.nan))
+    broken = explain_no_maximum(names, x, peak._replace(value=np.nan))
     assert isinstance(broken, lb.NonFinite)
 
 

@@ -56,7 +56,6 @@ def beta_binomial():
 
 CASES = {
     "coin": (coin, (HEADS,), beta_binomial, 60, 1e-8),
-    "sigmoid coin": (sigmoid_coin, (TOSSES,), sigmoid_coin_by_quad, 20, 1e-9),
     "centre and scale": (centre_and_scale, (WEIGHTS,), centre_and_scale_by_quad, 100, 1e-6),
 }
 

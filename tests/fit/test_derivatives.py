@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import gammaln
-from scipy.special import digamma
 
 import laplacebook as lb
 from tests.models import coin, normal, redundant
@@ -58,23 +57,12 @@ def test_gradient_with_respect_to_the_data_agrees_with_finite_differences():
     np.testing.assert_allclose(gradient, steps, rtol=1e-6, atol=1e-8)
 
 
-def test_evidence_is_differentiable_where_the_exact_derivative_is_known():
-    """d/ds log B(s + 8, 3)/B(s, 2) is a difference of digammas; Laplace comes near for many tosses."""
-    y = np.repeat([1.0, 0.0], [800, 100])
-    slope = jax.grad(lambda s: lb.laplace(coin, y, s, 2.0).log_evidence)(2.0)
-    exact = digamma(802) - digamma(904) - digamma(2) + digamma(4)
-    assert slope == pytest.approx(exact, rel=1e-3)
+FAILED = {
+    "no mode": lambda y: lb.laplace(redundant, y),
+    "a mode at the edge": lambda a: lb.laplace(coin, np.ones(3), a, 1.0, space="constrained"),
+}
 
 
-def test_a_derivative_of_a_failed_fit_is_nan():
-    def log_evidence(y):
-        return lb.laplace(redundant, y).log_evidence
-
-    assert np.isnan(jax.grad(log_evidence)(1.0))
-
-
-def test_so_is_one_at_the_edge():
-    def log_evidence(a):
-        return lb.laplace(coin, np.ones(3), a, 1.0, space="constrained").log_evidence
-
-    assert np.isnan(jax.grad(log_evidence)(1.0))
+@pytest.mark.parametrize("why", FAILED)
+def test_a_derivative_of_a_failed_fit_is_nan(why):
+    assert np.isnan(jax.grad(lambda x: FAILED[why](x).log_evidence)(1.0))

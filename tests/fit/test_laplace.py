@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import laplacebook as lb
-from tests.models import coin, line, normal, redundant, single_precision
+from tests.models import coin, line, normal, redundant
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
 
@@ -155,6 +155,9 @@ def linear_data(seed, n=20, d=3):
     return features, features @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
 
 
+SD = np.array([2.0, 0.5])  # of prior and noise: data, so that one program serves all
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.1, 10), st.floats(0.1, 10))
 def test_exact_for_a_gaussian_posterior(seed, prior_sd, noise_sd):
@@ -169,30 +172,23 @@ def test_exact_for_a_gaussian_posterior(seed, prior_sd, noise_sd):
     np.testing.assert_allclose(approx.mode["w"], mean, rtol=1e-7, atol=1e-9)
 
 
-def test_on_a_gaussian_target_log_p_minus_log_q_is_the_evidence_at_every_draw():
+def test_on_a_gaussian_target_log_p_minus_log_density_is_the_evidence_at_every_draw():
     features, y = linear_data(0)
-    approx = lb.laplace(line, features, y)
+    approx = lb.laplace(line, features, y, *SD)
     draws = approx.sample(jax.random.key(0), (100,))["w"]
     log_p = jax.vmap(lambda w: -approx.density.loss(w)[0])(draws)
     log_ratio = log_p - jax.vmap(approx.log_density)(draws)
     np.testing.assert_allclose(log_ratio, approx.log_evidence, rtol=1e-10)
 
 
-def test_the_covariance_of_the_samples():
+def test_the_covariance_of_the_draws_is_that_of_q():
     features, y = linear_data(1)
     features[:, 1] += 0.9 * features[:, 0]  # correlated: a sampler with L for L' would show
-    approx = lb.laplace(line, features, y)
+    approx = lb.laplace(line, features, y, *SD)
     draws = np.asarray(approx.sample(jax.random.key(0), (200_000,))["w"])
     scale = np.sqrt(np.diag(approx.covariance))
     error = (np.cov(draws.T) - approx.covariance) / np.outer(scale, scale)
     assert np.abs(error).max() < 5 * np.sqrt(2 / 200_000)
-
-
-def test_vmap_fits_many_data_sets():
-    tosses = (np.random.default_rng(0).random((50, 9)) < 0.7).astype(float)
-    together = jax.vmap(lambda y: lb.laplace(coin, y).log_evidence)(tosses)
-    one_by_one = [lb.laplace(coin, y).log_evidence for y in tosses]
-    np.testing.assert_allclose(together, one_by_one, rtol=1e-8)
 
 
 def test_vmap_fails_for_the_data_that_fail_alone():
@@ -244,14 +240,6 @@ def test_no_global_state_of_jax_changes():
     before = jax.config.jax_enable_x64
     lb.laplace(coin, COIN)
     assert jax.config.jax_enable_x64 == before
-
-
-def test_float32_meets_its_own_tolerance():
-    with single_precision():
-        approx = lb.laplace(coin, COIN.astype(np.float32))
-        assert approx.mode_vector.dtype == np.float32
-        assert approx.certificate.newton_decrement < 4e-4
-        assert approx.mode["theta"] == pytest.approx(10 / 13, abs=1e-4)
 
 
 def test_the_guide_is_for_the_unconstrained_space():

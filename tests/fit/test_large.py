@@ -1,6 +1,5 @@
 """A million rows, and the invariance of the answer under changes of units."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,13 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import laplacebook as lb
-
-
-def logistic(features, y):
-    prior = dist.Normal(0, 1).expand([features.shape[1]]).to_event(1)
-    w = numpyro.sample("w", prior)
-    with numpyro.plate("N", len(y)):
-        numpyro.sample("y", dist.Bernoulli(logits=features @ w), obs=y)
+from tests.models import logistic
 
 
 def test_a_million_rows():
@@ -55,17 +48,3 @@ def test_an_affine_change_of_coordinates_changes_nothing_else(seed, a, b, shift)
     back = scale * moved.mode["x"] + shift
     np.testing.assert_allclose((back - plain.mode["x"]) / deviations, 0, atol=1e-6)
     assert moved.log_evidence == pytest.approx(float(plain.log_evidence), abs=1e-7)
-
-
-def test_the_covariance_of_50_000_draws_of_a_curved_posterior():
-    """In the coordinates in which q is Gaussian, whatever the sites are."""
-
-    def model(y):
-        p = numpyro.sample("p", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))
-        numpyro.sample("y", dist.Multinomial(30, p), obs=y)
-
-    approx = lb.laplace(model, np.array([5, 10, 15]))
-    draws = np.asarray(approx.sample_vector(jax.random.key(0), (50_000,)))
-    scale = np.sqrt(np.diag(approx.covariance))
-    error = (np.cov(draws.T) - approx.covariance) / np.outer(scale, scale)
-    assert np.abs(error).max() < 5 * np.sqrt(2 / 50_000)

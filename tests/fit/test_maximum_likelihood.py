@@ -86,19 +86,14 @@ def test_least_squares_with_unknown_noise(space):
 
 @pytest.mark.parametrize("space", ["unconstrained", "constrained"])
 def test_the_prior_does_not_matter(space):
-    one = lb.maximum_likelihood(coin, COIN, 2.0, 2.0, space=space)
-    other = lb.maximum_likelihood(coin, COIN, 0.5, 40.0, space=space)
+    one, other = (
+        lb.maximum_likelihood(coin, COIN, *np.array(prior), space=space)
+        for prior in ((2.0, 2.0), (0.5, 40.0))
+    )
     for fit in (one, other):
         assert fit.mode["theta"] == pytest.approx(8 / 9, rel=1e-9)
         assert fit.log_prior == 0
     np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-9)
-
-
-def test_under_a_flat_prior_it_is_the_posterior():
-    flat, approx = lb.maximum_likelihood(coin, COIN), lb.laplace(coin, COIN, 1.0, 1.0)
-    constrained = lb.laplace(coin, COIN, 1.0, 1.0, space="constrained")
-    assert constrained.mode["theta"] == pytest.approx(float(flat.mode["theta"]), rel=1e-9)
-    assert approx.mode["theta"] < 0.85  # the log Jacobian is part of that posterior
 
 
 def test_it_prints_what_it_is():
@@ -149,7 +144,7 @@ def test_what_laplace_refuses_is_refused():
         lb.maximum_likelihood(lambda: numpyro.sample("y", dist.Normal(0, 1), obs=0.0))
 
 
-def test_within_vmap_jit_and_grad():
+def test_within_vmap_and_grad():
     tosses = np.array([COIN, 1 - COIN])
     fits = jax.vmap(lambda y: lb.maximum_likelihood(coin, y))(tosses)
     np.testing.assert_allclose(fits.mode["theta"], [8 / 9, 1 / 9], rtol=1e-9)
@@ -213,6 +208,7 @@ def test_the_support_of_a_prior_remains(space):
 
 
 def test_outside_of_the_support_there_is_no_likelihood():
+    """By the density itself: a search that comes to the edge is refused without it."""
     density = LikelihoodDensity.of(bounded, (REAL + 3,), space="constrained")
     inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
     assert inside.log_prior == 0

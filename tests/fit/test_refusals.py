@@ -165,6 +165,6 @@ def test_single_precision_agrees_with_double_to_its_own_tolerance(problem):
     single = in_single_precision(lambda: lb.laplace(model, *args))
     deviations = jnp.sqrt(double.precision.diagonal_of_inverse())
     assert single.mode_vector.dtype == np.float32
-    assert single.certificate.newton_decrement < 1e-3
-    assert np.max(np.abs(single.mode_vector - double.mode_vector) / deviations) < 3e-3
+    assert single.certificate.newton_decrement < 4e-4
+    assert np.max(np.abs(single.mode_vector - double.mode_vector) / deviations) < 8e-4
     assert single.log_evidence == pytest.approx(float(double.log_evidence), abs=2e-3)

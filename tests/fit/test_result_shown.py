@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 
 import laplacebook as lb
 from laplacebook.model.fingerprint import name_of
@@ -49,7 +50,7 @@ def test_an_improper_prior_is_told():
     assert "only up to a constant: the priors of 'a' and 'b' are improper" in told
 
 
-def test_names_of_models():
+def test_names_of_models_in_handlers_and_of_objects():
     class Callable:
         def __call__(self):
             pass
@@ -59,11 +60,20 @@ def test_names_of_models():
     assert name_of(Callable()) == "Callable"
 
 
-def test_copies():
-    approx = lb.laplace(coin, COIN)
-    _ = approx.guide  # holds what cannot be pickled
+def bowl(z):
+    return -((z - 1) ** 2)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [lambda: lb.laplace(coin, COIN), lambda: lb.laplace_of_density(bowl, 0.0)],
+    ids=["of a model", "of a plain density"],
+)
+def test_copies(fit):
+    approx, key = fit(), jax.random.key(0)
+    if approx.density.name == "coin":
+        _ = approx.guide  # holds what cannot be pickled
     for other in (pickle.loads(pickle.dumps(approx)), copy.deepcopy(approx), copy.copy(approx)):
         assert repr(other) == repr(approx)
-        key = jax.random.key(0)
-        assert other.sample(key)["theta"] == approx.sample(key)["theta"]
+        assert other.sample(key) == approx.sample(key)
         assert jax.tree.structure(other) == jax.tree.structure(approx)

@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +17,13 @@ from tests.model.test_density import Y, several
 from tests.models import coin, line, normal, single_precision
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
+#: `square` at 4.0, several starts, in double precision, from when the package was one folder
+BEFORE_THE_ROOMS = Path(__file__).with_name("saved_before_the_rooms.npz")
+
+
+def square(y):
+    x = numpyro.sample("x", dist.Normal(0, 3))
+    numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
 
 
 @pytest.fixture
@@ -48,26 +56,37 @@ def test_round_trip(tmp_path, model, args, options):
         np.testing.assert_allclose(again[name], draws[name], rtol=1e-12)
 
 
-def test_a_plain_density_is_not_saved(tmp_path):
-    approx = lb.laplace_of_density(lambda z: -((z - 1) ** 2), 0.0)
-    with pytest.raises(lb.UnsupportedModel, match=r"numpyro\.factor"):
-        approx.save(tmp_path / "plain")
-    assert not list(tmp_path.iterdir())
+@pytest.fixture(scope="module")
+def two_modes():
+    """What several starts find, without a search of several."""
+    first, other = (lb.laplace(square, 4.0, start={"x": x}) for x in (-2.0, 2.0))
+    return replace(first, other_modes=(other,))
 
 
-def test_other_modes_are_in_the_file(tmp_path):
-    def square(y):
-        x = numpyro.sample("x", dist.Normal(0, 3))
-        numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+def test_a_file_of_an_earlier_package_is_read(two_modes):
+    """What readers have saved stays readable, with the numbers that were in it."""
+    loaded = lb.load(BEFORE_THE_ROOMS, square, 4.0)
+    assert loaded.log_evidence == pytest.approx(-3.6175310747054534, rel=1e-12)
+    assert len(loaded.other_modes) == 1
+    for old, new in zip(
+        (loaded, *loaded.other_modes), (two_modes, *two_modes.other_modes), strict=True
+    ):
+        assert old.certificate.converged and old.settings == new.settings
+        assert old.mode_vector.dtype == new.mode_vector.dtype
+        np.testing.assert_allclose(old.mode["x"], new.mode["x"], rtol=1e-8)
+        np.testing.assert_allclose(old.precision.matrix, new.precision.matrix, rtol=1e-8)
+        for name in ("log_evidence", "log_likelihood", "log_prior"):
+            np.testing.assert_allclose(getattr(old, name), getattr(new, name), rtol=1e-7)
 
-    first, other = (lb.laplace(square, 4.0, start={"x": x}) for x in (2.0, -2.0))
-    approx, path = replace(first, other_modes=(other,)), tmp_path / "square.npz"
+
+def test_other_modes_are_in_the_file(two_modes, tmp_path):
+    approx, path = two_modes, tmp_path / "square.npz"
     approx.save(path)
     loaded = lb.load(path, square, 4.0)
     assert jax.tree.structure(loaded) == jax.tree.structure(approx)
     for mine, its in zip(jax.tree.leaves(loaded), jax.tree.leaves(approx), strict=True):
         np.testing.assert_allclose(mine, its, rtol=1e-12)
-    assert loaded.other_modes[0].mode["x"] < 0 < loaded.mode["x"]
+    assert loaded.mode["x"] < 0 < loaded.other_modes[0].mode["x"]
     rewritten(path, "other/0/along", lambda x: 1.02 * x)
     refused(path, square, 4.0, match="curvature differs")
     rewritten(path, "header", with_header(other_modes=2))
@@ -136,12 +155,18 @@ class Trap:
         return pytest.fail, ("a pickle was executed",)
 
 
-@pytest.mark.parametrize("arrays", [{}, {"x": np.ones(3)}, {"header": np.array([Trap()])}])
-def test_foreign_files(tmp_path, arrays):
+FOREIGN = {
+    "no array": lambda path: np.savez(path),
+    "other arrays": lambda path: np.savez(path, x=np.ones(3)),
+    "a pickle": lambda path: np.savez(path, header=np.array([Trap()])),
+    "text": lambda path: path.write_bytes(b"a,b\n1,2\n"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_files(tmp_path, kind):
     path = tmp_path / "foreign.npz"
-    np.savez(path, **arrays)
-    refused(path, coin, COIN, match="another program wrote it")
-    path.write_bytes(b"a,b\n1,2\n")
+    FOREIGN[kind](path)
     refused(path, coin, COIN, match="another program wrote it")
 
 
@@ -201,11 +226,14 @@ def test_numbers_that_contradict_each_other(saved, case):
 
 def test_what_is_not_saved(tmp_path):
     failed = lb.laplace(coin, np.append(COIN, np.nan), throw=False)
-    with pytest.raises(lb.LaplaceError, match="nothing to save"):
+    with pytest.raises(lb.NotConverged, match="nothing to save"):
         failed.save(tmp_path / "failed")
     batch = jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))
     with pytest.raises(ValueError, match="within jax.vmap"):
         batch.save(tmp_path / "batch")
+    plain = lb.laplace_of_density(lambda z: -((z - 1) ** 2), 0.0)
+    with pytest.raises(lb.UnsupportedModel, match=r"numpyro\.factor"):
+        plain.save(tmp_path / "plain")
     assert not list(tmp_path.iterdir())
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from laplacebook.predictive import averages as logistic_normal
+from laplacebook.predictive import averages
 from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
 
 MEANS = [-40.0, -7.0, -0.5, 0.0, 1.0, 12.0, 40.0]
@@ -49,20 +49,6 @@ def test_small_probabilities_are_right_relative_to_their_size(truth):
     np.testing.assert_allclose(sigmoid_mean(*grid()), truth, rtol=2e-4)
 
 
-def test_the_truth_is_that_of_scipy(truth):
-    from scipy.integrate import quad
-    from scipy.stats import norm
-
-    for row, variance in [(4, 1.0), (7, 5.0)]:
-        for column, mean in enumerate(MEANS):
-            found, _ = quad(
-                lambda a, m=mean, v=variance: expit(a) * norm.pdf(a, m, v**0.5),
-                *(mean - 12 * variance**0.5, mean + 12 * variance**0.5),
-                **{"epsabs": 1e-13, "epsrel": 1e-12},
-            )
-            assert found == pytest.approx(truth[row, column], abs=1e-11)
-
-
 def test_probit_is_within_its_bound(truth):
     assert np.abs(probit_approximation(*grid()) - truth).max() < 0.02
     fine = [jnp.asarray(a) for a in np.meshgrid(np.linspace(0, 40, 201), np.geomspace(1e-3, 1e8))]
@@ -70,14 +56,14 @@ def test_probit_is_within_its_bound(truth):
     assert 0.015 < apart.max() < 0.02
 
 
-def test_without_a_variance_it_is_the_sigmoid():
-    means = jnp.asarray(MEANS)
-    np.testing.assert_allclose(sigmoid_mean(means, jnp.zeros(7)), expit(means), atol=1e-15)
-
-
-def test_both_tails_sum_to_one_and_an_infinite_variance_knows_nothing():
+def test_both_tails_sum_to_one():
     means, variances = grid()
     np.testing.assert_allclose(sigmoid_mean(means, variances) + sigmoid_mean(-means, variances), 1)
+
+
+def test_in_the_limits_it_is_the_sigmoid_a_half_and_one():
+    means = jnp.asarray(MEANS)
+    np.testing.assert_allclose(sigmoid_mean(means, jnp.zeros(7)), expit(means), atol=1e-15)
     assert sigmoid_mean(jnp.array(3.0), jnp.array(jnp.inf)) == 0.5
     assert sigmoid_mean(jnp.array(jnp.inf), jnp.array(1.0)) == 1
 
@@ -111,5 +97,5 @@ def test_jit_and_vmap_change_nothing():
 def test_a_second_call_traces_nothing(monkeypatch):
     means, variances = grid()
     sigmoid_mean(means, variances)
-    monkeypatch.setattr(logistic_normal, "erfc", None)
+    monkeypatch.setattr(averages, "erfc", None)
     sigmoid_mean(means + 1, variances)

@@ -99,6 +99,7 @@ def scaled(features, y=None):
 
 
 def test_rows_in_batches_and_columns_agree(monkeypatch):
+    """Both by their own names: `linearize` would hide rows that are wrong behind the columns."""
     density, precision = (
         ModelDensity.of(scaled, (X, np.zeros((5, 2)))),
         lb.DensePrecision.of(factor(5)),
@@ -128,18 +129,6 @@ def test_rows_that_depend_on_one_another(compiled):
     expected = np.einsum("nd,de,ne->n", away, np.linalg.inv(precision.matrix), away)
     np.testing.assert_allclose(found.epistemic, expected, rtol=1e-10)
     assert found.epistemic_covariance is None
-
-
-def test_a_linear_model_is_exact():
-    model = partial(bayesian_mlp, widths=(), prior_precision=2.0, noise_precision=4.0)
-    y = RNG.normal(size=5)
-    start = {"w1": np.zeros((2, 1)), "b1": np.zeros(1)}
-    found = lb.predict(lb.laplace(model, X, y, curvature="gauss_newton", start=start), NEW)
-    design, rows = (np.column_stack([x, np.ones(len(x))]) for x in (X, NEW))
-    covariance = np.linalg.inv(2 * np.eye(3) + 4 * design.T @ design)
-    np.testing.assert_allclose(found.mean, rows @ covariance @ design.T @ y * 4, atol=1e-7)
-    np.testing.assert_allclose(found.epistemic, np.einsum("nd,de,ne->n", rows, covariance, rows))
-    np.testing.assert_allclose(found.noise, 0.25)
 
 
 def test_two_classes_by_draws_of_the_outputs_and_by_quadrature():
@@ -224,6 +213,7 @@ def test_the_last_layer_is_linear_whatever_the_curvature(binary):
 
 
 def test_rows_times_weights_are_never_in_memory():
+    """Of the rows by their own name: a traced `linearize` holds the columns beside them."""
     N, D = 20_000, 2_701
     fit = ModelDensity.of(bayesian_mlp, (np.ones((2, 1)), np.zeros(2)))
 

@@ -22,7 +22,7 @@ def log_gamma(u, shape):
 
 @pytest.mark.parametrize("shape", [10.0, 50.0, 200.0])
 def test_skewness_mean_and_spread_of_a_log_gamma(shape):
-    (found,) = principal_slices(lb.laplace_of_density(log_gamma, 0.0, shape), 20)
+    (found,) = principal_slices(lb.laplace_of_density(log_gamma, 0.0, np.float64(shape)), 20)
     exact = stats.loggamma(shape)
     assert found.skewness == pytest.approx(
         polygamma(2, shape) / polygamma(1, shape) ** 1.5, rel=5e-3
@@ -46,7 +46,7 @@ def test_axes_are_principal_and_units_do_not_matter(scales):
     approx = lb.laplace_of_density(correlated, start, np.array(scales))
     long, short = principal_slices(approx, 20)
     assert (long.axis, short.axis) == ("a + b", "a - b")
-    (alone,) = principal_slices(lb.laplace_of_density(log_gamma, 0.0, 5.0), 20)
+    (alone,) = principal_slices(lb.laplace_of_density(log_gamma, 0.0, np.float64(5)), 20)
     np.testing.assert_allclose(long.density, alone.density, rtol=1e-5, atol=1e-8)
     assert short.skewness == pytest.approx(0, abs=1e-8)
     assert principal_slices(approx, 1)[0].axis == "a + b"
