@@ -23,6 +23,14 @@ def test_it_finds_the_shape_of_a_pareto_tail(shape):
     np.testing.assert_allclose(pareto_k(jnp.log(draws)), shape, atol=0.1)
 
 
+def test_a_lump_of_equal_weights_below_a_few():
+    """ArviZ would divide by zero; far modes make such weights."""
+    weights = np.zeros(4_000)
+    weights[:5] = [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert pareto_k(jnp.asarray(weights)) == np.inf
+    assert pareto_k(jnp.asarray(1e-4 * weights)) == -np.inf
+
+
 def test_equal_weights_have_no_tail():
     assert pareto_k(jnp.full(1000, -4000.5)) == -np.inf
     assert pareto_k(jnp.where(jnp.arange(1000) < 900, 1.0, 0.0)) == -np.inf
