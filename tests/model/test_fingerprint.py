@@ -258,7 +258,9 @@ def test_a_changed_data_frame_shows():
     require_changed(before, frame)
 
 
-@pytest.mark.parametrize("value", [np.linalg.solve, dist.Normal, sys], ids=str)
+@pytest.mark.parametrize(
+    "value", [np.linalg.solve, dist.Normal, sys], ids=lambda value: value.__name__
+)
 def test_libraries_are_taken_as_they_are(value):
     assert Fixed(value) == Fixed(value)
 
