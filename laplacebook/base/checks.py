@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
 
 
@@ -59,7 +60,7 @@ def require_one(what: str, shape: tuple[int, ...], dimensions: int, mappable: bo
         raise ValueError(f"{what} is a batch, of shape {shape}: {remedy}.")
 
 
-def coordinates(v: Array, shape: tuple[int, ...], columns: bool = False) -> Array:
+def coordinates(v: Numbers, shape: tuple[int, ...], columns: bool = False) -> Numbers:
     """A vector in the coordinates of one Gaussian; by its shape alone another array is refused.
 
     Args:

@@ -1,16 +1,16 @@
 """A Monte Carlo estimate of a logarithm, which never travels without its error."""
 
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import floor, isfinite, log, log10
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.namespace import Numbers, logsumexp, namespace
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 
 FEWEST = 10  # effective draws: with fewer the spread of the weights says nothing about the error
 SMALL = 1e-3  # a value without an error, of which six decimals tell too little
@@ -53,13 +53,17 @@ class Estimate:
 
     def __add__(self, other: Any) -> "Estimate":
         other = _as_estimate(other)
-        error = jnp.hypot(self.standard_error, other.standard_error)
-        return Estimate(self.value + other.value, error)
+        values, errors = on_host(
+            ((self.value, other.value), (self.standard_error, other.standard_error))
+        )
+        traced_or_spread = any(isinstance(error, jax.Array) for error in errors)
+        hypot = jnp.hypot if traced_or_spread else np.hypot
+        return Estimate(sum(values), hypot(*errors))
 
     __radd__ = __add__
 
     def __neg__(self) -> "Estimate":
-        return Estimate(-self.value, self.standard_error)
+        return Estimate(from_host(-on_host(self.value)), self.standard_error)
 
     def __sub__(self, other: Any) -> "Estimate":
         return self + -_as_estimate(other)
@@ -73,7 +77,7 @@ class Estimate:
         return _printed(float(self.value), float(self.standard_error))
 
 
-def log_mean(log_weights: Float[Array, "*B S"]) -> Estimate:
+def log_mean(log_weights: Float[Numbers, "*B S"]) -> Estimate:
     """log of the mean of exp(log_weights), with its standard error by the delta method.
 
     The error of the mean of w over S independent draws is sd(w) / sqrt(S), that of its logarithm
@@ -87,24 +91,28 @@ def log_mean(log_weights: Float[Array, "*B S"]) -> Estimate:
     Returns:
         The :class:`Estimate`; minus infinity, with an infinite error, if all weights are zero.
     """
-    number = log_weights.shape[-1]
-    value = logsumexp(log_weights, axis=-1) - jnp.log(number)
-    ratios = jnp.exp(log_weights - jnp.where(jnp.isfinite(value), value, 0)[..., None])
+    log_weights = on_host(log_weights)
+    xp, number = namespace(log_weights), log_weights.shape[-1]
+    value = logsumexp(log_weights) - log(number)
+    ratios = xp.exp(log_weights - xp.where(xp.isfinite(value), value, 0)[..., None])
     # Around a mean of one, so that equal weights have a spread of rounding, not of a difference.
-    spread = jnp.sqrt(jnp.sum((ratios - 1) ** 2, axis=-1) / max(number - 1, 1) / number)
-    spread = jnp.maximum(spread, jnp.finfo(value.dtype).eps * jnp.abs(value))
+    spread = xp.sqrt(xp.sum((ratios - 1) ** 2, axis=-1) / max(number - 1, 1) / number)
+    spread = xp.maximum(spread, jnp.finfo(value.dtype).eps * xp.abs(value))
     enough = effective_sample_size(log_weights) >= 0.999 * FEWEST  # ten equal weights round
-    return Estimate(value, jnp.where(enough, spread, jnp.where(jnp.isnan(value), value, jnp.inf)))
+    error = xp.where(enough, spread, xp.where(xp.isnan(value), value, xp.inf))
+    return Estimate(from_host(value), from_host(error.astype(value.dtype)))
 
 
-def effective_sample_size(log_weights: Float[Array, "*B S"]) -> Float[Array, "*B"]:
+def effective_sample_size(log_weights: Float[Numbers, "*B S"]) -> Float[Numbers, "*B"]:
     """(sum w)^2 / sum w^2: how many equally weighted draws would be worth as much; 0 if all w are 0.
 
     Args:
         log_weights: log w, shape (S,), or a batch of them.
     """
-    size = jnp.exp(2 * logsumexp(log_weights, axis=-1) - logsumexp(2 * log_weights, axis=-1))
-    return jnp.where(jnp.all(jnp.isneginf(log_weights), axis=-1), 0, size)
+    log_weights = on_host(log_weights)
+    xp = namespace(log_weights)
+    size = xp.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights))
+    return xp.where(xp.all(xp.isneginf(log_weights), axis=-1), 0, size)
 
 
 def _as_estimate(other: Any) -> Estimate:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from laplacebook.base.jaxprs import array_sizes
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.progress import progress
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.quick import SMALL, is_eager, jit_quickly
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
@@ -19,9 +22,9 @@ _CALLS = 32  # of the compiled program, about: between them the progress bar mov
 def at_many(
     function: Callable[..., Array],
     operands: tuple,
-    points: Array,
+    points: Numbers,
     progress_bar: bool | None = None,
-) -> Array:
+) -> Numbers:
     """``function(*operands, point)`` for each of S points.
 
     They are evaluated a batch at a time, so large that no array within the function exceeds about
@@ -37,43 +40,52 @@ def at_many(
             standard error stream is a terminal. None within a compiled program.
 
     Returns:
-        The values, shape (S, *value shape).
+        The values, shape (S, *value shape), in NumPy unless within a compiled program.
     """
-    number = len(points)
-    size = _batch_size(function, operands, points)
+    number, at = len(points), _reader(points)
+    program = jax.make_jaxpr(partial(_one, function))(operands, at(0))
+    largest = max(array_sizes(program.jaxpr), default=1)
+    size = min(_power_of_two(NUMBERS // largest // 2 + 1), max(_power_of_two(number), _SMALLEST))
     batches = -(-number // size)
     together = _power_of_two(-(-batches // _CALLS))
     calls = -(-batches // together)
     # What is missing in the last batch is made up by points taken again.
-    index = jnp.arange(calls * together * size) % number
-    evaluate = partial(_evaluate, function, operands)
-    if is_traced((operands, points)):
-        return evaluate(points[index.reshape(-1, size)])[:number]
+    index = np.arange(calls * together * size) % number
+    if not is_eager():
+        return _evaluate(function, operands, points[index.reshape(-1, size)])[:number]
+    evaluate = _evaluate_quickly if number * largest <= SMALL else _evaluate
     values = []
     with progress(number, progress_bar) as bar:
         for part in index.reshape(calls, together, size):
-            values.append(jax.block_until_ready(evaluate(points[part])))
+            values.append(np.asarray(evaluate(function, operands, at(part))))
             bar.update(min(part.size, number - bar.n))
-    return jnp.concatenate(values)[:number]
+    return np.concatenate(values)[:number]
 
 
-@partial(jax.jit, static_argnums=0)
-def _evaluate(function: Callable, operands: tuple, points: Array) -> Array:
+def _reader(points: Numbers) -> Callable[[Any], Numbers]:
+    """From an index to the points; read in NumPy if they are known, keys as their words."""
+    if not is_eager():
+        return lambda index: points[index]
+    if not jnp.issubdtype(points.dtype, jax.dtypes.prng_key):
+        return np.asarray(points).__getitem__
+    words, implementation = np.asarray(jax.random.key_data(points)), jax.random.key_impl(points)
+    return lambda index: jax.random.wrap_key_data(words[index], impl=implementation)
+
+
+def _values(function: Callable, operands: tuple, points: Array) -> Array:
     """The function at points of shape (batches, batch size, ...), as one list of values."""
     values = jax.lax.map(jax.vmap(partial(_one, function, operands)), points)
     return values.reshape(-1, *values.shape[2:])
+
+
+_evaluate = jax.jit(_values, static_argnums=0)
+_evaluate_quickly = jit_quickly(_values, lambda *_: 0, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
 def _one(function: Callable, operands: tuple, point: Array) -> Array:
     """Compiled apart, so that what is traced to find the batch size is not traced again."""
     return function(*operands, point)
-
-
-def _batch_size(function: Callable, operands: tuple, points: Array) -> int:
-    program = jax.make_jaxpr(partial(_one, function))(operands, points[0])
-    fitting = NUMBERS // max(array_sizes(program.jaxpr), default=1)
-    return min(_power_of_two(fitting // 2 + 1), max(_power_of_two(len(points)), _SMALLEST))
 
 
 def _power_of_two(number: int) -> int:

@@ -2,16 +2,16 @@
 
 from math import inf, log10, nan
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.estimate import Estimate, log_mean
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 
 
-def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, " S"]:
+def defined(values: Float[Numbers, " S"], name: str, where: str) -> Float[Numbers, " S"]:
     """The values, none of which is NaN or plus infinity.
 
     Args:
@@ -22,7 +22,9 @@ def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, "
     Raises:
         NonFinite: one of them is. Not within a compiled program.
     """
-    bad = jnp.isnan(values) | jnp.isposinf(values)
+    seen = on_host(values)
+    xp = namespace(seen)
+    bad = xp.isnan(seen) | xp.isposinf(seen)
     if is_traced(bad) or not bad.any():
         return values
     raise NonFinite(
@@ -37,7 +39,7 @@ def defined(values: Float[Array, " S"], name: str, where: str) -> Float[Array, "
     )
 
 
-def mean_of_weights(weights: Float[Array, " S"], k: float) -> Estimate:
+def mean_of_weights(weights: Float[Numbers, " S"], k: float) -> Estimate:
     """The logarithm of the mean of importance weights, with the error that their tail allows.
 
     Args:
@@ -49,11 +51,11 @@ def mean_of_weights(weights: Float[Array, " S"], k: float) -> Estimate:
     """
     estimate = log_mean(weights)
     if k > usable_below(weights.size):
-        return Estimate(estimate.value, jnp.full_like(estimate.value, jnp.inf))
+        return Estimate(estimate.value, from_host(np.full(np.shape(estimate.value), np.inf)))
     return estimate
 
 
-def estimate_of(weights: Float[Array, " S"]) -> Estimate:
+def estimate_of(weights: Float[Numbers, " S"]) -> Estimate:
     """The same with the k of the weights, which is not looked at within a compiled program.
 
     Args:
@@ -69,7 +71,7 @@ _LUMP = 0.01  # of the weights: above equal ones, what is less does not matter
 _FEWEST = 25  # draws: of fewer, ArviZ has no tail of five
 
 
-def pareto_k(log_weights: Float[Array, " S"]) -> float:
+def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
     """The shape k of the generalised Pareto distribution fitted to the largest weights.
 
     Moments of the weights of order above 1/k are infinite. By ArviZ's Pareto-smoothed importance

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
@@ -29,19 +30,19 @@ from laplacebook.model.density import ModelDensity
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
-def kept(hessian: Float[Array, "D D"], sizes: Sequence[int], structure: str) -> Precision:
+def kept(hessian: Float[Numbers, "D D"], sizes: Sequence[int], structure: str) -> Precision:
     """What a structure keeps of a Hessian.
 
     Args:
-        hessian: of the negative log joint.
+        hessian: of the negative log joint, its two triangles equal to the last bit.
         sizes: the number of coordinates of each latent site.
         structure: ``"diagonal"`` or ``"block"``; all of it for any other.
     """
     if structure == "diagonal":
-        return DiagonalPrecision(jnp.diagonal(hessian))
+        return DiagonalPrecision(namespace(hessian).diagonal(hessian))
     if structure == "block":
-        return BlockPrecision.of(_blocks(hessian, sizes))
-    return DensePrecision.of(hessian)
+        return BlockPrecision(tuple(map(DensePrecision.of_symmetric, _blocks(hessian, sizes))))
+    return DensePrecision.of_symmetric(hessian)
 
 
 def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Settings) -> Precision:
@@ -131,6 +132,6 @@ def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBloc
     return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
 
 
-def _blocks(matrix: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
+def _blocks(matrix: Numbers, sizes: Sequence[int]) -> tuple[Numbers, ...]:
     ends = [0, *accumulate(sizes)]
     return tuple(matrix[a:b, a:b] for a, b in pairwise(ends))

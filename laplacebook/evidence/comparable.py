@@ -14,7 +14,7 @@ from laplacebook.base.estimate import Estimate
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import made_of
-from laplacebook.model.observations import observed_numbers, same_numbers
+from laplacebook.model.observations import observed_numbers, same_numbers, scaled_sites
 from laplacebook.model.plain_function import is_plain
 
 
@@ -102,9 +102,7 @@ def _refuse_improper(name: str, approx: LaplaceApproximation) -> None:
 
 def _refuse_scaled(name: str, approx: LaplaceApproximation) -> None:
     """A power of a density is no density."""
-    trace, log_probs = approx.density.trace(approx.mode_vector)
-    scales = {site: trace[site]["scale"] for site in log_probs}
-    scaled = [f"'{site}'" for site, s in scales.items() if s is not None and np.any(s != 1)]
+    scaled = [f"'{site}'" for site in scaled_sites(approx.density, approx.mode_vector)]
     if scaled:
         raise UnsupportedModel(
             f"In '{name}' the log density of {', '.join(scaled)} is scaled: a power of a density is "

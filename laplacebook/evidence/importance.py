@@ -6,11 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.weights import defined, estimate_of
 from laplacebook.fit.require_fit import require_fit, require_proper
 from laplacebook.fit.result import LaplaceApproximation
@@ -91,7 +94,7 @@ def importance_weights(
     num_samples: int,
     degrees_of_freedom: float | None = None,
     progress_bar: bool | None = None,
-) -> Float[Array, " S"]:
+) -> Float[Numbers, " S"]:
     """log p(D, u) - log q(u) at draws u from q: what :func:`importance_sampling` averages.
 
     Args:
@@ -109,9 +112,9 @@ def importance_weights(
     heaviness = None
     if degrees_of_freedom is not None:
         constant = _log_constant(approx.mode_vector.size, float(degrees_of_freedom))
-        heaviness = jnp.asarray([degrees_of_freedom, constant], approx.mode_vector.dtype)
+        heaviness = np.asarray([degrees_of_freedom, constant], approx.mode_vector.dtype)
     proposal = (approx.density, approx.mode_vector, approx.precision, heaviness)
-    keys = jax.random.split(key, num_samples)
+    keys = split(key, num_samples)
     weights = at_many(_importance_weight, proposal, keys, progress_bar)
     return defined(weights, approx.density.name, "draws from the approximation")
 

@@ -1,17 +1,20 @@
 """The evidence by draws from the prior."""
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import is_traced, loud, on_host
+from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined, estimate_of
 from laplacebook.fit.require_fit import require_proper
 from laplacebook.fit.result import LaplaceApproximation
@@ -71,14 +74,14 @@ def prior_sampling(
     else:
         density = ModelDensity.of(target, args, kwargs)
     require_proper(density)
-    keys = jax.random.split(key, num_samples)
+    keys = split(key, num_samples)
     try:
         moves = _moves(density, key)
         weights = at_many(_draw_log_likelihood, (density,), keys, progress_bar)
     except NotImplementedError as error:
         raise _no_sampler(density) from error
-    weights = jnp.where(moves, defined(weights, density.name, "draws from the prior"), jnp.nan)
-    return estimate_of(weights)
+    weights = defined(weights, density.name, "draws from the prior")
+    return estimate_of(weights * loud(moves, weights.dtype))
 
 
 def _draw_log_likelihood(density: ModelDensity, key: Array) -> Array:
@@ -91,8 +94,8 @@ def _moves(density: ModelDensity, key: Array) -> Array:
     Raises:
         UnsupportedModel: they do not. Not within a compiled program.
     """
-    draws = {n: v for n, v in _draws(density, jax.random.split(key, 8)).items() if v.size}
-    moves = {name: jnp.any(values != values[:1]) for name, values in draws.items()}
+    draws = {n: v for n, v in _draws(density, split(key, 8)).items() if v.size}
+    moves = {name: (values != values[:1]).any() for name, values in on_host(draws).items()}
     for name, does in moves.items():
         if not is_traced(does) and not does:
             raise UnsupportedModel(
@@ -103,10 +106,10 @@ def _moves(density: ModelDensity, key: Array) -> Array:
                 ],
                 remedy="pass the model itself; the key does what a seed would do.",
             )
-    return jnp.all(jnp.stack([*moves.values()]))
+    return functools.reduce(operator.and_, moves.values())
 
 
-@jax.jit
+@jit_quickly
 def _draws(density: ModelDensity, keys: Array) -> dict[str, Array]:
     return jax.vmap(density.draw)(keys)
 

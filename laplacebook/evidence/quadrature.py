@@ -4,11 +4,12 @@ from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import logsumexp
+from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import defined
 from laplacebook.fit.require_fit import require_fit, require_proper
 from laplacebook.fit.result import LaplaceApproximation
@@ -76,9 +77,9 @@ def gauss_hermite(
         raise ValueError(f"num_points is at most {NODES}, not {number}.")
     rule = _rule(number, approx.mode_vector.dtype.name)
     operands = (approx.density, approx.mode_vector, approx.precision, num_points, *rule)
-    values = at_many(_at_node, operands, jnp.arange(number**dimension), progress_bar)
+    values = at_many(_at_node, operands, np.arange(number**dimension), progress_bar)
     log_sum = logsumexp(defined(values, approx.density.name, "points of the grid"))
-    return log_sum + approx.precision.log_volume()
+    return from_host(log_sum + on_host(approx.precision).log_volume())
 
 
 def _at_node(

@@ -1,7 +1,8 @@
 """The verb: ``laplace(model, ...)`` returns a :class:`~laplacebook.LaplaceApproximation`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number, require_numbers
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import is_traced, on_host
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -215,6 +217,8 @@ def search_again(
     density, settings = approx.density, approx.settings
     low_rank = settings.structure == "low_rank"
     first = _first(density, settings) if low_rank else settings
+    if not searches:
+        return []
     points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
     found = [_result(density, search(density, u, first), first) for u in points]
     modes = [mode for mode in found if mode.certificate.converged]
@@ -238,13 +242,14 @@ SPREAD = 10  # posterior standard deviations about the first mode
 SAME = 0.1  # posterior standard deviations: nearer points are one mode
 
 
+@partial(jit_quickly, static_argnames="number")
 def more_starts(
     density: ModelDensity,
     key: Key[Array, ""],
     number: int,
     point: Float[Array, " D"],
     precision: Precision,
-) -> Iterator[Float[Array, " D"]]:
+) -> list[Float[Array, " D"]]:
     """Points from which to search again: far from one another, and from the mode that is known.
 
     In turn a draw from the prior, which reaches modes far away, and a draw from the approximation
@@ -253,19 +258,18 @@ def more_starts(
     Args:
         density: the log joint.
         key: a JAX random key.
-        number: how many points.
+        number: how many points, one or more.
         point: the mode that is known, shape (D,).
         precision: A at that mode; NaN if there is none, and all points are draws from the prior.
 
-    Yields:
+    Returns:
         Points of shape (D,).
     """
+    keys = jax.random.split(key, number)
+    draws = jax.lax.map(density.draw_start, keys)
     wide = jnp.isfinite(precision.log_determinant())
-    for i, one in enumerate(jax.random.split(key, number)):
-        if wide and i % 2:
-            yield point + SPREAD * precision.sample(one)
-        else:
-            yield _prior_draw(density, one)
+    far = point + SPREAD * jax.vmap(precision.sample)(keys)
+    return [jnp.where(wide, far[i], draws[i]) if i % 2 else draws[i] for i in range(number)]
 
 
 def by_height(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
@@ -275,7 +279,7 @@ def by_height(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximatio
 
 def log_joint(mode: LaplaceApproximation) -> float:
     """log p(D, mode): the height of a mode."""
-    return float(mode.log_likelihood + mode.log_prior)
+    return float(mode.log_likelihood) + float(mode.log_prior)
 
 
 def distinct(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation]:
@@ -287,11 +291,6 @@ def distinct(modes: Iterable[LaplaceApproximation]) -> list[LaplaceApproximation
     return kept
 
 
-def _distance(point: Array, mode: LaplaceApproximation) -> Array:
-    offset = point - mode.mode_vector
-    return jnp.sqrt(offset @ mode.precision.matvec(offset))
-
-
-@jax.jit
-def _prior_draw(density: ModelDensity, key: Array) -> Array:
-    return density.draw_start(key)
+def _distance(point: Array, mode: LaplaceApproximation) -> float:
+    here, there, precision = on_host((point, mode.mode_vector, mode.precision))
+    return float((here - there) @ precision.matvec(here - there)) ** 0.5

@@ -168,7 +168,8 @@ def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
     """The minimum that the damped Newton steps of :func:`~laplacebook.search.newton.newton` reach."""
     few = start.size <= FEW
     at = _few if few else _many
-    state = initial_state(start, jax.eval_shape(passes.first.loss, start)[1])
+    beside = jax.eval_shape(passes.first.loss, start)[1]
+    state = initial_state(start, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside))
     nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, state.hessian if few else None)
     while unfinished(state):
         step = _next_step(state)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.base.namespace import namespace
+from laplacebook.base.pytrees import from_host, on_host
+from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.laplace import approximate
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import LikelihoodDensity
@@ -91,6 +93,12 @@ def maximum_log_likelihood(approx: LaplaceApproximation) -> Highest:
     """
     density = LikelihoodDensity(approx.density.call, approx.space)
     found = search(density, approx.mode_vector)
-    last = density.terms(found.last).log_likelihood
+    last = _log_likelihood_at(density, found.last)
     # fmax, since a search without a maximum may have stopped where the likelihood is NaN.
-    return Highest(jnp.fmax(last, approx.log_likelihood), found.certificate)
+    known = on_host((last, approx.log_likelihood))
+    return Highest(from_host(namespace(*known).fmax(*known)), found.certificate)
+
+
+@jit_quickly
+def _log_likelihood_at(density: LikelihoodDensity, u: Array) -> Array:
+    return density.terms(u).log_likelihood

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.base.checks import coordinates, require_number, require_one, require_sample_shape
-from laplacebook.base.pytrees import STATIC, Leaf, is_traced
+from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
@@ -73,7 +73,7 @@ class LaplaceApproximation:
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
         """A^-1, dense, shape (D, D), in the coordinates u."""
-        return self.precision.inverse()
+        return from_host(on_host(self.precision).inverse())
 
     @property
     def log_occam_factor(self) -> Float[Array, "*B"]:
@@ -82,7 +82,8 @@ class LaplaceApproximation:
         Bishop (2006), equation 4.137. In the book: :eq:`model-comparison-log-occam` of
         :doc:`/book/model-comparison`.
         """
-        return self.log_prior + self.precision.log_volume()
+        log_prior, precision = on_host((self.log_prior, self.precision))
+        return from_host(log_prior + precision.log_volume())
 
     @property
     def log_evidence(self) -> Float[Array, "*B"]:
@@ -90,7 +91,7 @@ class LaplaceApproximation:
 
         In the book: :eq:`laplace-evidence` of :doc:`/book/laplace`.
         """
-        return self.log_likelihood + self.log_occam_factor
+        return from_host(sum(on_host((self.log_likelihood, self.log_occam_factor))))
 
     @property
     def space(self) -> str:
@@ -190,7 +191,7 @@ class LaplaceApproximation:
         deviations, quantiles = self._marginals(tails)
         columns = {"mode": self.mode, "sd": deviations}
         for i, end in enumerate(percentages(tails)):
-            columns[end] = {name: values[i] for name, values in quantiles.items()}
+            columns[end] = {name: values[i] for name, values in on_host(quantiles).items()}
         return summary_table(self.density, columns)
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
@@ -272,7 +273,6 @@ class LaplaceApproximation:
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         self._not_a_batch()
         levels = np.asarray(levels, float)
-        key = jax.random.key(0) if key is None else key
         return marginals(self.density, self.mode_vector, self.precision, levels, key)
 
     @property

@@ -19,6 +19,8 @@ from numpyro.distributions.transforms import IndependentTransform, Transform
 from scipy.special import ndtri
 
 from laplacebook.base.jaxprs import depends_on
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.quick import jit_quickly
 from laplacebook.base.table import Table
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.gaussian.precision import Precision
@@ -31,7 +33,7 @@ _TAIL = 0.01  # of a standard deviation, from the last node: below it the rest i
 _NODES = 200  # exact to 1e-8 for a log-normal or logit-normal whose logarithm or logit has sd <= 3
 
 
-@jax.jit
+@jit_quickly
 def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]:
     """The latent sites at each of S vectors: site -> array of shape (S, *value shape)."""
     return jax.vmap(lambda v: density.terms(v).values)(u)
@@ -42,7 +44,7 @@ def marginals(
     mode_vector: Float[Array, " D"],
     precision: Precision,
     probabilities: Float[np.ndarray, " P"],
-    key: Key[Array, ""],
+    key: Key[Array, ""] | None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Standard deviations and quantiles under q = N(mode_vector, A^-1), by site.
 
@@ -51,7 +53,7 @@ def marginals(
         mode_vector: shape (D,).
         precision: A.
         probabilities: of the quantiles, between 0 and 1, in float64, shape (P,).
-        key: for the sites that need draws.
+        key: for the sites that need draws; None: a fixed one.
 
     Returns:
         Two dicts of site -> array: standard deviations, of the shape of the site's value, and
@@ -63,50 +65,45 @@ def marginals(
     return _marginals(density, mode_vector, precision, scores, levels, key)
 
 
-@jax.jit
+@jit_quickly
 def _marginals(
     density: ModelDensity,
     mode_vector: Array,
     precision: Precision,
     scores: Array,
     levels: Array,
-    key: Array,
+    key: Array | None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     direct = _elementwise(density)
     nodes, roots = map(jnp.asarray, _gauss_hermite(mode_vector.dtype.name))
     ends = jnp.array([-1, 1], mode_vector.dtype)
-    at_nodes, at_ends, rising, falling = (
-        _at_scores(density, mode_vector, precision, z) for z in (nodes, ends, scores, -scores)
-    )
+    every = jnp.concatenate([nodes, ends, scores, -scores])
+    step = jnp.sqrt(precision.diagonal_of_inverse())
+    seen = values_at(density, mode_vector + every[:, None] * step)
     drawn = _drawn(density, mode_vector, precision, key, direct)
     deviations, quantiles = {}, {}
-    for name, (low, high) in at_ends.items():
+    for name, values in seen.items():
         if name in direct:
-            deviations[name] = _deviation(at_nodes[name], roots)
-            quantiles[name] = jnp.where(high >= low, rising[name], falling[name])
+            parts = np.cumsum([nodes.size, ends.size, scores.size])
+            at_nodes, (low, high), rising, falling = jnp.split(values, parts)
+            deviations[name] = _deviation(at_nodes, roots)
+            quantiles[name] = jnp.where(high >= low, rising, falling)
         else:
             deviations[name] = jnp.std(drawn[name], axis=0)
             quantiles[name] = jnp.quantile(drawn[name], levels, axis=0)
     return deviations, quantiles
 
 
-def _at_scores(
-    density: ModelDensity, mode_vector: Array, precision: Precision, scores: Array
-) -> dict[str, Array]:
-    """The sites with every coordinate that many standard deviations from its mode."""
-    step = jnp.sqrt(precision.diagonal_of_inverse())
-    return values_at(density, mode_vector + scores[:, None] * step)
-
-
 def _drawn(
     density: ModelDensity,
     mode_vector: Array,
     precision: Precision,
-    key: Array,
+    key: Array | None,
     direct: frozenset[str],
 ) -> dict[str, Array]:
     """Draws of the sites that mix coordinates, _DRAWS of each."""
     mixing = [site.name for site in density.sites if site.name not in direct]
+    key = jax.random.key(0) if key is None else key
 
     def batch(key: Array) -> dict[str, Array]:
         values = values_at(density, mode_vector + precision.sample(key, (_BATCH,)))
@@ -164,7 +161,7 @@ def _gauss_hermite(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return nodes[kept].astype(dtype), roots[kept].astype(dtype)
 
 
-def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Array]]) -> Table:
+def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Numbers]]) -> Table:
     """One row for each number of each latent site.
 
     Args:
@@ -217,5 +214,5 @@ def _element_names(site: Site) -> list[str]:
     return replace(site, shape=site.value_shape).coordinate_names()
 
 
-def _flat(sites: Sequence[Site], values: Mapping[str, Array]) -> list[float]:
+def _flat(sites: Sequence[Site], values: Mapping[str, Numbers]) -> list[float]:
     return np.concatenate([np.ravel(values[site.name]) for site in sites]).tolist()

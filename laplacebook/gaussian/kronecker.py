@@ -5,9 +5,10 @@ from math import inf, prod
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
 
@@ -78,50 +79,50 @@ class Eigenbasis(Precision):
         *batch, m, k = self.eigenvalues.shape
         return (*batch, m * k)
 
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         block, v = self.block, coordinates(v, self.shape)
         return self._rotated(block.left, block.right, v) + block.prior_precision * v
 
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``, of eigenvalues alone, so that its gradient is right if some are equal."""
-        return jnp.sum(jnp.log(self.eigenvalues), axis=(-2, -1))
+        return namespace(self.eigenvalues).log(self.eigenvalues).sum(axis=(-2, -1))
 
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """Q diag(e)^-1/2 z."""
         return self._rotated(self.left_vectors, self.right_vectors, self._scaled(z))
 
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """diag(e)^-1/2 Q' v."""
         return self._scaled(self._rotated(self.left_vectors.T, self.right_vectors.T, v))
 
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
         left = jnp.diagonal(self.block.left, axis1=-2, axis2=-1)
         right = jnp.diagonal(self.block.right, axis1=-2, axis2=-1)
         products = (left[..., :, None] * right[..., None, :]).reshape(self.shape)
         return products + jnp.expand_dims(self.block.prior_precision, -1)
 
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         right = jnp.swapaxes(self.right_vectors**2, -1, -2)
         return (self.left_vectors**2 @ (1 / self.eigenvalues) @ right).reshape(self.shape)
 
     def _rotated(
-        self, left: Float[Array, "M M"], right: Float[Array, "N N"], v: Float[Array, "D *K"]
-    ) -> Float[Array, "D *K"]:
+        self, left: Float[Numbers, "M M"], right: Float[Numbers, "N N"], v: Float[Numbers, "D *K"]
+    ) -> Float[Numbers, "D *K"]:
         """(left (x) right) v."""
         v = coordinates(v, self.shape, columns=True)
         weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
         half = jnp.einsum("ia,ajc->ijc", left, weights)
         return jnp.einsum("jb,ibc->ijc", right, half).reshape(v.shape)
 
-    def _scaled(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def _scaled(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
         return v / aligned(jnp.sqrt(self.eigenvalues).reshape(self.size), v)
 
 
-def _semidefinite(eigenvalues: Float[Array, " M"]) -> Float[Array, " M"]:
+def _semidefinite(eigenvalues: Float[Numbers, " M"]) -> Float[Numbers, " M"]:
     """Eigenvalues with what rounding made negative at zero; all NaN if one is more negative."""
     unit = _ZERO * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
     sound = eigenvalues.min(initial=0) >= -unit * eigenvalues.max(initial=0)
@@ -151,7 +152,7 @@ class KroneckerPrecision(BlockPrecision):
     """
 
     @classmethod
-    def of(cls, blocks: tuple[KroneckerBlock | Float[Array, "_ _"], ...]) -> "KroneckerPrecision":
+    def of(cls, blocks: tuple[KroneckerBlock | Float[Numbers, "_ _"], ...]) -> "KroneckerPrecision":
         """Decompose Kronecker blocks, and factorise symmetric matrices.
 
         Args:

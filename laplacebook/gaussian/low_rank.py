@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import Leaf
 from laplacebook.gaussian.precision import DiagonalPrecision, Precision, aligned
 
@@ -44,9 +45,9 @@ class LowRankPrecision(Precision):
     @classmethod
     def of(
         cls,
-        diagonal: Float[Array, " D"],
-        vectors: Float[Array, "D K"],
-        values: Float[Array, " K"],
+        diagonal: Float[Numbers, " D"],
+        vectors: Float[Numbers, "D K"],
+        values: Float[Numbers, " K"],
     ) -> "LowRankPrecision":
         """Decompose diag(p) + V diag(s) V'.
 
@@ -72,28 +73,29 @@ class LowRankPrecision(Precision):
         """``(*B, D)``."""
         return self.diagonal.shape
 
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         v = coordinates(v, self.shape)
         return self.diagonal * v + self.vectors @ (self.values * (self.vectors.T @ v))
 
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``, of singular values alone, so that its gradient is right if some are equal."""
-        return self._untold.log_determinant() + jnp.sum(jnp.log1p(self.gains), axis=-1)
+        told = namespace(self.gains).log1p(self.gains).sum(axis=-1)
+        return self._untold.log_determinant() + told
 
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """p^-1/2 (I + U diag(c) U')^-1 z."""
         return self._untold.whitened(self._shrunk(z))
 
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """(I + U diag(c) U')^-1 p^-1/2 v."""
         return self._shrunk(self._untold.half_solve(v))
 
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
         return self.diagonal + jnp.sum(self.values[..., None, :] * self.vectors**2, axis=-1)
 
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         told = (self.gains / (1 + self.gains))[..., None, :]
         kept = 1 - jnp.sum(self.directions**2 * told, axis=-1)
@@ -104,7 +106,7 @@ class LowRankPrecision(Precision):
         """diag(p): A without the directions."""
         return DiagonalPrecision(self.diagonal)
 
-    def _shrunk(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def _shrunk(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """(I + U diag(c) U')^-1 v, of which the eigenvalues along U are (1 + sigma^2)^-1/2."""
         v = coordinates(v, self.shape, columns=True)
         root = jnp.sqrt(1 + self.gains)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, symmetric_part
+from laplacebook.base.namespace import Numbers, cholesky, namespace, solve_lower
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.gaussian.memory import require_dense
 
@@ -40,27 +40,27 @@ class Precision(ABC):
         """``(*B, D)``."""
 
     @abstractmethod
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
 
     @abstractmethod
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``."""
 
     @abstractmethod
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """R'^-1 z, with a root A = R R': a step that z measures in posterior standard deviations."""
 
     @abstractmethod
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """R^-1 v, with the same root: its squared length is v' A^-1 v."""
 
     @abstractmethod
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
 
     @abstractmethod
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
 
     @property
@@ -69,15 +69,15 @@ class Precision(ABC):
         return self.shape[-1]
 
     @property
-    def matrix(self) -> Float[Array, "*B D D"]:
+    def matrix(self) -> Float[Numbers, "*B D D"]:
         """A, dense."""
         return _one_by_one(lambda a: jax.vmap(a.matvec, 1, 1)(a._identity()), self)
 
-    def solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """A^-1 v; here and elsewhere a v of another length than D is a ValueError."""
         return self.whitened(self.half_solve(v))
 
-    def covariance_of(self, jacobian: Float[Array, "C D"]) -> Float[Array, "C C"]:
+    def covariance_of(self, jacobian: Float[Numbers, "C D"]) -> Float[Numbers, "C C"]:
         """J A^-1 J': the covariance of C linear functions of the coordinates, such as predictions.
 
         Args:
@@ -86,13 +86,13 @@ class Precision(ABC):
         half = self.half_solve(jacobian.T)
         return half.T @ half
 
-    def log_volume(self) -> Float[Array, "*B"]:
+    def log_volume(self) -> Float[Numbers, "*B"]:
         """``(D/2) log 2 pi - (1/2) log |A|``, the logarithm of the integral of exp(-u' A u / 2)."""
         return (self.size * log(2 * pi) - self.log_determinant()) / 2
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
+    ) -> Float[Numbers, "*S D"]:
         """Draws from N(0, A^-1): R' x = z with z standard normal, so that Cov x = R'^-1 R^-1 = A^-1.
 
         Args:
@@ -102,7 +102,7 @@ class Precision(ABC):
         normal = jax.random.normal(key, (*sample_shape, self.size), self._dtype)
         return self.whitened(normal.reshape(-1, self.size).T).T.reshape(normal.shape)
 
-    def inverse(self) -> Float[Array, "*B D D"]:
+    def inverse(self) -> Float[Numbers, "*B D D"]:
         """A^-1, dense."""
         return _one_by_one(lambda a: a.covariance_of(a._identity()), self)
 
@@ -110,21 +110,21 @@ class Precision(ABC):
     def _dtype(self) -> Any:
         return jnp.result_type(*jax.tree.leaves(self))
 
-    def _identity(self) -> Float[Array, "D D"]:
+    def _identity(self) -> Float[Numbers, "D D"]:
         require_dense(self.size, self._dtype)
-        return jnp.eye(self.size, dtype=self._dtype)
+        return namespace(*jax.tree.leaves(self)).eye(self.size, dtype=self._dtype)
 
 
-def _one_by_one(function: Callable[[_P], Array], precision: _P) -> Array:
+def _one_by_one(function: Callable[[_P], Numbers], precision: _P) -> Numbers:
     """A function of one precision, over the leading axes of a batch of them."""
     for _ in precision.shape[:-1]:
         function = jax.vmap(function)
     return function(precision)
 
 
-def aligned(scale: Float[Array, " D"], v: Float[Array, "D *K"]) -> Float[Array, "D *K1"]:
+def aligned(scale: Float[Numbers, " D"], v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K1"]:
     """A number for each coordinate, with as many axes as v."""
-    return jnp.expand_dims(scale, range(1, v.ndim))
+    return scale.reshape(scale.shape + (1,) * (v.ndim - 1))
 
 
 @jax.tree_util.register_dataclass
@@ -139,7 +139,7 @@ class DensePrecision(Precision):
     cholesky: Leaf
 
     @classmethod
-    def of(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
+    def of(cls, matrix: Float[Numbers, "D D"]) -> "DensePrecision":
         """Factorise a symmetric matrix; under a JAX transformation the symmetric part of any.
 
         Raises:
@@ -148,9 +148,9 @@ class DensePrecision(Precision):
         return cls.of_symmetric(symmetric_part(matrix))
 
     @classmethod
-    def of_symmetric(cls, matrix: Float[Array, "D D"]) -> "DensePrecision":
+    def of_symmetric(cls, matrix: Float[Numbers, "D D"]) -> "DensePrecision":
         """Factorise a matrix of which the two triangles are equal to the last bit: not checked."""
-        return cls(matrix, jnp.linalg.cholesky(matrix, symmetrize_input=False))
+        return cls(matrix, cholesky(matrix))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,38 +158,39 @@ class DensePrecision(Precision):
         return self.entries.shape[:-1]
 
     @property
-    def matrix(self) -> Float[Array, "*B D D"]:
+    def matrix(self) -> Float[Numbers, "*B D D"]:
         """A."""
         return self.entries
 
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         return self.entries @ coordinates(v, self.shape)
 
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``."""
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
+        xp = namespace(self.cholesky)
+        return 2 * xp.sum(xp.log(xp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
 
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """L'^-1 z: a step that z measures in posterior standard deviations."""
         return self._substituted(z, "T")
 
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """L^-1 v."""
         return self._substituted(v, "N")
 
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
-        return jnp.diagonal(self.entries, axis1=-2, axis2=-1)
+        return namespace(self.entries).diagonal(self.entries, axis1=-2, axis2=-1)
 
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
-        return _one_by_one(lambda a: jnp.sum(a.half_solve(a._identity()) ** 2, axis=0), self)
+        return _one_by_one(lambda a: (a.half_solve(a._identity()) ** 2).sum(axis=0), self)
 
-    def _substituted(self, v: Float[Array, "D *K"], trans: str) -> Float[Array, "D *K"]:
+    def _substituted(self, v: Float[Numbers, "D *K"], trans: str) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
         columns = v.reshape(self.size, prod(v.shape[1:]))  # further axes would be taken for a batch
-        return solve_triangular(self.cholesky, columns, lower=True, trans=trans).reshape(v.shape)
+        return solve_lower(self.cholesky, columns, trans).reshape(v.shape)
 
 
 @jax.tree_util.register_dataclass
@@ -210,33 +211,34 @@ class DiagonalPrecision(Precision):
         """``(*B, D)``."""
         return self.diagonal.shape
 
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         return self.diagonal * coordinates(v, self.shape)
 
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``."""
-        return jnp.sum(jnp.log(self._positive()), axis=-1)
+        positive = self._positive()
+        return namespace(positive).log(positive).sum(axis=-1)
 
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """A^-1/2 z: a step that z measures in posterior standard deviations."""
-        return coordinates(z, self.shape, columns=True) / aligned(jnp.sqrt(self._positive()), z)
+        return coordinates(z, self.shape, columns=True) / aligned(self._positive() ** 0.5, z)
 
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """A^-1/2 v."""
         return self.whitened(v)
 
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A, which is all of it."""
         return self.diagonal
 
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         return 1 / self._positive()
 
-    def _positive(self) -> Float[Array, "*B D"]:
+    def _positive(self) -> Float[Numbers, "*B D"]:
         """The diagonal; NaN if an entry is not positive."""
-        sound = jnp.all(self.diagonal > 0, axis=-1, keepdims=True)
+        sound = (self.diagonal > 0).all(axis=-1, keepdims=True)
         return self.diagonal * loud(sound, self.diagonal.dtype)
 
 
@@ -254,7 +256,7 @@ class BlockPrecision(Precision):
     blocks: tuple[Any, ...]
 
     @classmethod
-    def of(cls, blocks: tuple[Float[Array, "_ _"], ...]) -> "BlockPrecision":
+    def of(cls, blocks: tuple[Float[Numbers, "_ _"], ...]) -> "BlockPrecision":
         """Factorise the symmetric matrices on the diagonal, of shapes (d_1, d_1), (d_2, d_2), ..."""
         return cls(tuple(DensePrecision.of(block) for block in blocks))
 
@@ -263,41 +265,44 @@ class BlockPrecision(Precision):
         """``(*B, D)``."""
         return (*self.blocks[0].shape[:-1], sum(block.size for block in self.blocks))
 
-    def matvec(self, v: Float[Array, " D"]) -> Float[Array, " D"]:
+    def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         return self._each(lambda block, part: block.matvec(part), coordinates(v, self.shape))
 
-    def log_determinant(self) -> Float[Array, "*B"]:
+    def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``."""
         return sum(block.log_determinant() for block in self.blocks)
 
-    def whitened(self, z: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """R'^-1 z, with the roots of the blocks on the diagonal of R."""
         return self._each(lambda block, part: block.whitened(part), z) * self._loud()
 
-    def half_solve(self, v: Float[Array, "D *K"]) -> Float[Array, "D *K"]:
+    def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """R^-1 v."""
         return self._each(lambda block, part: block.half_solve(part), v) * self._loud()
 
-    def diagonal_of_matrix(self) -> Float[Array, "*B D"]:
+    def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
-        return jnp.concatenate([block.diagonal_of_matrix() for block in self.blocks], axis=-1)
+        diagonals = [block.diagonal_of_matrix() for block in self.blocks]
+        return namespace(*diagonals).concatenate(diagonals, axis=-1)
 
-    def diagonal_of_inverse(self) -> Float[Array, "*B D"]:
+    def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         diagonals = [block.diagonal_of_inverse() for block in self.blocks]
-        return jnp.concatenate(diagonals, axis=-1) * self._loud()[..., None]
+        return namespace(*diagonals).concatenate(diagonals, axis=-1) * self._loud()[..., None]
 
     def _each(
-        self, method: Callable[[Precision, Array], Array], v: Float[Array, "D *K"]
-    ) -> Float[Array, "D *K"]:
+        self, method: Callable[[Precision, Numbers], Numbers], v: Float[Numbers, "D *K"]
+    ) -> Float[Numbers, "D *K"]:
         sizes = [block.size for block in self.blocks]
         parts = parts_of(coordinates(v, self.shape, columns=True), sizes)
-        return jnp.concatenate([method(*pair) for pair in zip(self.blocks, parts, strict=True)])
+        found = [method(*pair) for pair in zip(self.blocks, parts, strict=True)]
+        return namespace(*found).concatenate(found)
 
-    def _loud(self) -> Float[Array, "*B"]:
+    def _loud(self) -> Float[Numbers, "*B"]:
         """One; NaN if one of the blocks is not positive definite."""
-        return loud(~jnp.isnan(self.log_determinant()), self._dtype)
+        determinant = self.log_determinant()
+        return loud(~namespace(determinant).isnan(determinant), self._dtype)
 
 
 def blocks_of(precision: Precision) -> tuple[Precision, ...]:
@@ -305,6 +310,6 @@ def blocks_of(precision: Precision) -> tuple[Precision, ...]:
     return precision.blocks if isinstance(precision, BlockPrecision) else (precision,)
 
 
-def parts_of(v: Float[Array, "D *K"], sizes: Sequence[int]) -> list[Float[Array, "_ *K"]]:
+def parts_of(v: Float[Numbers, "D *K"], sizes: Sequence[int]) -> list[Float[Numbers, "_ *K"]]:
     """A vector in pieces of these sizes, which make up D."""
-    return jnp.split(v, list(accumulate(sizes))[:-1])
+    return namespace(v).split(v, list(accumulate(sizes))[:-1])

@@ -39,6 +39,9 @@ from laplacebook.model.trace import (
     where_defined,
 )
 
+_STRUCTURES: dict[tuple, tuple[tuple[Site, ...], frozenset[str]]] = {}
+_KEPT = 200  # of them
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,9 +107,22 @@ class ModelDensity:
 
     @functools.cached_property
     def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
-        """The latent sites, and the names of all sites that the model itself has."""
+        """The latent sites, and the names of all sites that the model itself has.
+
+        Found once for all programs of a model and shapes of data: by a trace, in which a model that
+        asks for the numbers in its data is refused.
+        """
+        leaves, structure = jax.tree.flatten(self)
+        key = structure, *((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+        if key in _STRUCTURES:
+            return _STRUCTURES[key]
         with self.call.arrays_blamed():
-            return find_sites(self.model, *self.arguments, self.space)
+            found = find_sites(self.model, *self.arguments, self.space)
+        if all(map(is_traced, leaves)):
+            while len(_STRUCTURES) >= _KEPT:
+                del _STRUCTURES[next(iter(_STRUCTURES))]
+            _STRUCTURES[key] = found
+        return found
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -221,6 +237,15 @@ class ModelDensity:
         """f(u) = -log p(D, theta), the function whose minimum is the mode, and its terms."""
         terms = self.terms(u)
         return -(terms.log_likelihood + terms.log_prior), terms
+
+    def loss_and_validity(
+        self, u: Float[Array, " D"]
+    ) -> tuple[Float[Array, ""], tuple[Terms, Bool[Array, ""]]]:
+        """f(u), its terms, and whether u is :meth:`valid`, by one run of the model."""
+        trace, log_probs = self.trace(u)
+        terms = self._terms(trace, log_probs, u)
+        valid = valid_parameters(trace) & supported_data(trace)
+        return -(terms.log_likelihood + terms.log_prior), (terms, valid)
 
     def parts(self) -> Iterator["ModelDensity"]:
         """Densities whose losses add up to that of this one."""

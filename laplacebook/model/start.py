@@ -14,6 +14,7 @@ from numpyro.distributions import (
 )
 from numpyro.infer.initialization import init_to_uniform
 
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.model.distributions import satisfies, unwrapped
 from laplacebook.model.sites import Site
 
@@ -41,7 +42,7 @@ def prior_centre(message: dict) -> Array | None:
     return bijection(jnp.where(jnp.isfinite(u), u, 0))
 
 
-def off_centre(u: Float[Array, " D"], room: Float[Array, " D"]) -> Float[Array, " D"]:
+def off_centre(u: Float[Numbers, " D"], room: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
     """The point beside u at which a search begins, away by less than any tolerance.
 
     At u itself a derivative may be wrong: NumPyro's log density of a Bernoulli variable with logit
@@ -54,7 +55,7 @@ def off_centre(u: Float[Array, " D"], room: Float[Array, " D"]) -> Float[Array, 
             at most.
     """
     sizes = (1 + np.arange(u.size) * 0.6180339887 % 1) * np.finfo(u.dtype).eps ** 0.75
-    return u + jnp.minimum(jnp.asarray(sizes, u.dtype) * (1 + jnp.abs(u)), room / 4)
+    return u + namespace(u).minimum(sizes.astype(u.dtype) * (1 + abs(u)), room / 4)
 
 
 def prior_draw(message: dict) -> Array | None:

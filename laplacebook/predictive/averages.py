@@ -10,12 +10,17 @@ import numpy as np
 from jax.lax import erfc
 from jaxtyping import Array, Float, Key
 
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive.outcomes import outcome_at
 
 
-@partial(jax.jit, static_argnames=["site"])
+def _numbers(density: ModelDensity, new: Call, draws: Array, site: str | None) -> int:
+    return len(draws) * (numbers_in(new) + draws.shape[1])
+
+
+@partial(jit_quickly, work=_numbers, static_argnames=["site"])
 def outcome_over_draws(
     density: ModelDensity, new: Call, draws: Float[Array, "S D"], site: str | None
 ) -> tuple[Any, Any]:
@@ -38,7 +43,7 @@ def outcome_over_draws(
     return _moments(at, draws)
 
 
-@jax.jit
+@partial(jit_quickly, work=lambda logits, _, __, keys: logits.size * len(keys))
 def outputs_over_draws(
     logits: Float[Array, "*N"],
     variance: Float[Array, "*N"],
@@ -107,7 +112,7 @@ def _rule() -> tuple[np.ndarray, np.ndarray]:
 _VARIANCES, _WEIGHTS = _rule()
 
 
-@jax.jit
+@jit_quickly
 def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Float[Array, "*N"]:
     """E[sigma(a)] for a ~ N(mean, variance), to rounding: the absolute error is below 1e-14.
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.pytrees import is_traced
+from laplacebook.base.quick import jit_quickly
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
@@ -79,7 +80,7 @@ def linearize(
     return found if same else _by_columns(*fit, site, joint)
 
 
-@partial(jax.jit, static_argnames=["site", "joint"])
+@partial(jit_quickly, static_argnames=["site", "joint"])
 def _by_columns(
     density: ModelDensity,
     new: Call,

@@ -5,12 +5,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.namespace import namespace
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
@@ -162,8 +164,9 @@ def predict(
     if method == "linearized":
         joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
         found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
-        _require_finite(new, found.mean + found.variance)
-        nothing = jnp.zeros_like(found.mean)
+        _require_finite(new, found.mean)
+        _require_finite(new, found.variance)
+        nothing = from_host(np.zeros(found.mean.shape, found.mean.dtype))
         return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
     if method == "output_monte_carlo":
         keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
@@ -208,7 +211,8 @@ _outcome = jax.jit(outcome_at, static_argnames=["site"])
 
 def _require_finite(new: Call, result: Array) -> None:
     """Say why, where the result is not finite and that can be seen."""
-    if is_traced(result) or jnp.all(jnp.isfinite(result)):
+    seen = on_host(result)
+    if is_traced(seen) or namespace(seen).isfinite(seen).all():
         return
     raise NonFinite(
         "There is no prediction for these new arguments.",
@@ -226,7 +230,7 @@ def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Arra
     """The predictor; NaN where it is not linear and nothing can be raised."""
     if is_traced(linear):
         return jnp.where(linear, mean, jnp.nan)
-    if not jnp.all(linear):
+    if not on_host(linear).all():
         raise UnsupportedModel(
             f'method="{method}" needs a predictor that is linear in the parameters u, and that of '
             "this model is not.",

@@ -42,9 +42,8 @@ class Certificate:
     def __repr__(self) -> str:
         if is_traced(self.converged) or jnp.ndim(self.converged):
             return f"Certificate(converged={self.converged})"
-        near = (
-            "mode certified" if self.newton_decrement <= COARSEST else "accepted, no mode certified"
-        )
+        exact = float(self.newton_decrement) <= COARSEST
+        near = "mode certified" if exact else "accepted, no mode certified"
         return (
             f"{near if self.converged else 'NO MODE'}: Newton decrement "
             f"{self.newton_decrement:.0e}, condition number {self.condition_number:.2g}, "

@@ -8,7 +8,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
+from laplacebook.search.metric import irregular_signs
 
 ALLOWED = 0.1  # of the log joint, in nats
 SHARE = 0.25  # of its own change, or of what bounds the error of the quadrature
@@ -69,40 +71,43 @@ def follows_gradient(
 
 
 def direction_of_look(
-    mode: Float[Array, " D"], precision: Precision, room: Float[Array, " D"]
-) -> Float[Array, " D"]:
+    mode: Float[Numbers, " D"], precision: Precision, room: Float[Numbers, " D"]
+) -> Float[Numbers, " D"]:
     """One standard deviation in an irregular direction, no further than half of the room."""
-    signs = np.random.default_rng(1).choice([-1, 1], mode.size) / np.sqrt(mode.size)
-    direction = precision.whitened(jnp.asarray(signs, mode.dtype))
-    return direction * jnp.minimum(1, jnp.min(room / jnp.abs(direction)) / 2)
+    xp, signs = namespace(mode), irregular_signs(1, mode.size) / np.sqrt(mode.size)
+    direction = precision.whitened(xp.asarray(signs, mode.dtype))
+    return direction * xp.minimum(1, xp.min(room / xp.abs(direction)) / 2)
 
 
-def fails(values: Float[Array, "5"], slopes: Float[Array, "5"]) -> Bool[Array, ""]:
+def fails(values: Float[Numbers, "5"], slopes: Float[Numbers, "5"]) -> Bool[Numbers, ""]:
     """Whether five evaluations at the nodes of Gauss and Lobatto contradict each other."""
+    xp = namespace(values)
     odd = values[4] - values[0]
-    odd_slopes = 2 * jnp.asarray(WEIGHTS, slopes.dtype) @ slopes
+    odd_slopes = 2 * WEIGHTS.astype(slopes.dtype) @ slopes
     even = values[4] + values[0] - 2 * values[2]
     # Exact for the first and the third power of t from 0 to 1.
     even_slopes = 7 / (16 * NODE) * (slopes[3] - slopes[1]) + (slopes[4] - slopes[0]) / 16
-    gap = jnp.maximum(jnp.abs(odd - odd_slopes), jnp.abs(even - even_slopes))
-    change = jnp.max(jnp.abs(values - values[2]))
+    gap = xp.maximum(xp.abs(odd - odd_slopes), xp.abs(even - even_slopes))
+    change = xp.max(xp.abs(values - values[2]))
     return gap > ALLOWED + SHARE * change + _noise(values)
 
 
-def follows_finely(values: Float[Array, " n"], slopes: Float[Array, " n"]) -> Bool[Array, ""]:
+def follows_finely(values: Float[Numbers, " n"], slopes: Float[Numbers, " n"]) -> Bool[Numbers, ""]:
     """Whether at the finer nodes f does what its slope says from the mode to the end of each panel, on both sides.
 
     Where the slope is monotone within a panel, the error of the quadrature is at most 0.18 of the
     panel's length times the range of the slope: that of a step in the worst place.
     """
+    xp = namespace(values)
     values, slopes = values.reshape(2, FINE.size), slopes.reshape(2, FINE.size)
     panels = slopes[:, np.add.outer(4 * np.arange(PANELS), np.arange(LOOK_NODES))]
     outwards = np.array([[-1], [1]]) / PANELS
-    explained = jnp.asarray(outwards, slopes.dtype) * (panels @ jnp.asarray(WEIGHTS, slopes.dtype))
-    gap = jnp.cumsum(jnp.diff(values[:, ::4]) - explained, axis=1)
-    bound = jnp.cumsum(jnp.ptp(panels, axis=2), axis=1) / PANELS
-    return jnp.all(jnp.abs(gap) <= ALLOWED + SHARE * bound + _noise(values))
+    explained = outwards.astype(slopes.dtype) * (panels @ WEIGHTS.astype(slopes.dtype))
+    gap = xp.cumsum(xp.diff(values[:, ::4]) - explained, axis=1)
+    bound = xp.cumsum(xp.ptp(panels, axis=2), axis=1) / PANELS
+    return xp.all(xp.abs(gap) <= ALLOWED + SHARE * bound + _noise(values))
 
 
-def _noise(values: Array) -> Array:
-    return 100 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+def _noise(values: Numbers) -> Numbers:
+    xp = namespace(values)
+    return 100 * jnp.finfo(values.dtype).eps * xp.max(xp.abs(values))

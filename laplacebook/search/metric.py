@@ -1,5 +1,6 @@
 """Distances in posterior standard deviations, by the curvature at a point."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
 
 FEW = 16  # coordinates: up to here an eigendecomposition costs next to nothing
@@ -15,14 +17,14 @@ COARSEST = 1e-3  # posterior standard deviations: no mode is certified to less t
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
 
-def rounding_floor(size: int, dtype: Any) -> Array:
+def rounding_floor(size: int, dtype: Any) -> np.ndarray:
     """The smallest eigenvalue of a matrix with unit diagonal that can be told from zero.
 
     A sum over many observations rounds by more than the machine precision. What is a quarter of
     the digits above it is certain, and is known to a quarter of the digits.
     """
     eps = jnp.finfo(dtype).eps
-    return jnp.asarray(max(4 * eps**0.75, 10 * size * eps), dtype)
+    return np.asarray(max(4 * eps**0.75, 10 * size * eps), dtype)
 
 
 class EigenMetric(NamedTuple):
@@ -32,48 +34,52 @@ class EigenMetric(NamedTuple):
         scale: S, the diagonal of H to the power -1/2, shape (D,).
         values: the eigenvalues of S H S in rising order, shape (D,).
         vectors: V, its eigenvectors in columns, shape (D, D).
+        curvature: the absolute eigenvalues, or where they cannot be told from zero what can be.
+        roots: of the curvature, shape (D,).
         regular: whether S H S is positive definite beyond rounding.
     """
 
-    scale: Array
-    values: Array
-    vectors: Array
-    regular: Array
+    scale: Numbers
+    values: Numbers
+    vectors: Numbers
+    curvature: Numbers
+    roots: Numbers
+    regular: Numbers
 
     @classmethod
-    def of(cls, scale: Float[Array, " D"], scaled: Float[Array, "D D"]) -> "EigenMetric":
+    def of(cls, scale: Float[Numbers, " D"], scaled: Float[Numbers, "D D"]) -> "EigenMetric":
         """From S and S H S, which is finite."""
-        values, vectors = jnp.linalg.eigh(scaled)
-        return cls(scale, values, vectors, values[0] > rounding_floor(values.size, values.dtype))
+        xp, floor = namespace(scaled), rounding_floor(scale.size, scale.dtype)
+        values, vectors = xp.linalg.eigh(scaled)
+        curvature = xp.maximum(xp.abs(values), floor)
+        return cls(scale, values, vectors, curvature, xp.sqrt(curvature), values[0] > floor)
 
-    def condition_number(self) -> Float[Array, ""]:
+    def condition_number(self) -> Float[Numbers, ""]:
         """Of S H S; infinite where that is not positive definite."""
-        return jnp.where(self.regular, self.values[-1] / self.values[0], jnp.inf)
+        xp = namespace(self.values)
+        return xp.where(self.regular, self.values[-1] / self.values[0], xp.inf)
 
-    def whiten(self, gradient: Float[Array, " D"]) -> Float[Array, " D"]:
+    def whiten(self, gradient: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A gradient in posterior standard deviations: R^-1 S g with S |H| S = R R'."""
-        return self.vectors.T @ (self.scale * gradient) * lax.rsqrt(self._curvature())
+        return self.vectors.T @ (self.scale * gradient) / self.roots
 
-    def lengths(self, step: Float[Array, " D"]) -> Float[Array, " D"]:
+    def lengths(self, step: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A step in posterior standard deviations: R' S^-1 step."""
-        return self.vectors.T @ (step / self.scale) * jnp.sqrt(self._curvature())
+        return self.vectors.T @ (step / self.scale) * self.roots
 
-    def unwhiten(self, lengths: Float[Array, " D"]) -> Float[Array, " D"]:
+    def unwhiten(self, lengths: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """The inverse of :meth:`lengths`."""
-        return self.scale * (self.vectors @ (lengths * lax.rsqrt(self._curvature())))
+        return self.scale * (self.vectors @ (lengths / self.roots))
 
-    def step(self, gradient: Float[Array, " D"], damping: Float[Array, ""]) -> Float[Array, " D"]:
+    def step(
+        self, gradient: Float[Numbers, " D"], damping: Float[Numbers, ""]
+    ) -> Float[Numbers, " D"]:
         """The damped Newton step; where the curvature is negative, along it and away."""
-        step = -self.vectors.T @ (self.scale * gradient) / (self._curvature() + damping)
+        step = -self.vectors.T @ (self.scale * gradient) / (self.curvature + damping)
         upward = self.values[0] < -rounding_floor(step.size, step.dtype)
-        step = step.at[0].set(jnp.where(upward, _away(step[0], damping), step[0]))
-        return self.scale * (self.vectors @ step)
-
-    def _curvature(self) -> Array:
-        """The absolute eigenvalues, or where they cannot be told from zero what can be."""
-        return jnp.maximum(
-            jnp.abs(self.values), rounding_floor(self.values.size, self.values.dtype)
-        )
+        xp = namespace(step)
+        ridge = xp.where(upward, _away(step[:1], damping), step[:1])
+        return self.scale * (self.vectors @ xp.concatenate([ridge, step[1:]]))
 
 
 class CholeskyMetric(NamedTuple):
@@ -142,59 +148,74 @@ class CholeskyMetric(NamedTuple):
 Metric = EigenMetric | CholeskyMetric
 
 
-def units(hessian: Float[Array, "D D"]) -> Float[Array, " D"]:
+def units(hessian: Float[Numbers, "D D"]) -> Float[Numbers, " D"]:
     """The diagonal of a Hessian to the power -1/2, shape (D,); one where it is zero."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    return jnp.where(diagonal > 0, lax.rsqrt(diagonal), 1)
+    xp = namespace(hessian)
+    diagonal = xp.abs(xp.diagonal(hessian))
+    return xp.where(diagonal > 0, 1 / xp.sqrt(diagonal), 1)
 
 
-def metric_at(hessian: Float[Array, "D D"]) -> Metric:
+def has_hessian(x: Float[Numbers, " D"]) -> bool:
+    """Whether a search takes the Hessian wherever it looks: few coordinates, or driven from Python."""
+    return x.size <= FEW or namespace(x) is np
+
+
+def metric_at(hessian: Float[Numbers, "D D"]) -> Metric:
     """The metric of a Hessian; that of one that is not finite is not regular."""
-    scale = units(hessian)
+    xp, scale = namespace(hessian), units(hessian)
     scaled = scale[:, None] * hessian * scale
-    finite = jnp.all(jnp.isfinite(scaled))
-    scaled = jnp.where(finite, scaled, jnp.eye(scale.size, dtype=scale.dtype))
-    metric = EigenMetric if scale.size <= FEW else CholeskyMetric
+    finite = xp.all(xp.isfinite(scaled))
+    scaled = xp.where(finite, scaled, xp.eye(scale.size, dtype=scale.dtype))
+    metric = EigenMetric if has_hessian(scale) else CholeskyMetric
     found = metric.of(scale, scaled)
     return found._replace(regular=found.regular & finite)
 
 
-def _away(along: Array, damping: Array) -> Array:
+def _away(along: Numbers, damping: Numbers) -> Numbers:
     """A step along a direction of negative curvature, where a short one would stay on the ridge."""
-    size = jnp.maximum(jnp.abs(along), 1 / (1 + damping))
-    return jnp.where(along < 0, -size, size)
+    xp = namespace(along)
+    size = xp.maximum(xp.abs(along), 1 / (1 + damping))
+    return xp.where(along < 0, -size, size)
 
 
-def probe(x: Float[Array, " D"]) -> Float[Array, " D"]:
+def probe(x: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
     """A short step in every direction at once, in posterior standard deviations.
 
     Far longer than the distance left to the minimum, so that a tail or a quartic shows, and short
     enough to stay in a curved valley: 0.00001 in float64, 0.01 in float32. The signs are in no
     order that a model has.
     """
-    size = 2 * jnp.finfo(x.dtype).eps ** (1 / 3)
-    return jnp.asarray(np.random.default_rng(0).choice([-size, size], x.size), x.dtype)
+    return irregular_signs(0, x.size).astype(x.dtype) * (2 * jnp.finfo(x.dtype).eps ** (1 / 3))
 
 
-def _rounding(metric: Metric, x: Array) -> Array:
+@lru_cache
+def irregular_signs(seed: int, size: int) -> np.ndarray:
+    """Signs in no order that a model has: numbers of 1 and -1, shape (size,)."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size)
+
+
+def _rounding(metric: Metric, x: Numbers) -> Numbers:
     """The rounding of the coordinates in posterior standard deviations."""
-    return jnp.finfo(x.dtype).eps * jnp.max(jnp.abs(x) / metric.scale)
+    xp = namespace(x)
+    return jnp.finfo(x.dtype).eps * xp.max(xp.abs(x) / metric.scale)
 
 
 def decrement(
-    metric: Metric, x: Float[Array, " D"], gradient: Float[Array, " D"]
-) -> Float[Array, ""]:
+    metric: Metric, x: Float[Numbers, " D"], gradient: Float[Numbers, " D"]
+) -> Float[Numbers, ""]:
     """The Newton decrement sqrt(g' H^-1 g), but at least the rounding; infinite if H is singular."""
-    measured = jnp.linalg.norm(metric.whiten(gradient))
-    return jnp.where(metric.regular, jnp.maximum(measured, _rounding(metric, x)), jnp.inf)
+    xp = namespace(x)
+    measured = xp.linalg.norm(metric.whiten(gradient))
+    return xp.where(metric.regular, xp.maximum(measured, _rounding(metric, x)), xp.inf)
 
 
-def tolerance(metric: Metric, x: Float[Array, " D"]) -> Float[Array, ""]:
+def tolerance(metric: Metric, x: Float[Numbers, " D"]) -> Float[Numbers, ""]:
     """The decrement that is small enough."""
-    return jnp.clip(4 * _rounding(metric, x), jnp.sqrt(jnp.finfo(x.dtype).eps), COARSEST)
+    eps = jnp.finfo(x.dtype).eps
+    return namespace(x).clip(4 * _rounding(metric, x), np.sqrt(eps), COARSEST)
 
 
-def inside(space: str, room: Float[Array, " D"], precision: Precision) -> Bool[Array, ""]:
+def inside(space: str, room: Float[Numbers, " D"], precision: Precision) -> Bool[Numbers, ""]:
     """Whether a mode is not at the end of an interval, which in the unconstrained space is nowhere.
 
     Args:
@@ -203,5 +224,6 @@ def inside(space: str, room: Float[Array, " D"], precision: Precision) -> Bool[A
         precision: at the mode.
     """
     if space == "unconstrained":
-        return jnp.ones((), bool)
-    return jnp.all(room > EDGE * jnp.sqrt(precision.diagonal_of_inverse()))
+        return np.True_
+    xp = namespace(room)
+    return xp.all(room > EDGE * xp.sqrt(precision.diagonal_of_inverse()))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.metric import FEW
+from laplacebook.search.metric import has_hessian
 from laplacebook.search.newton_step import (
     Look,
     State,
@@ -50,7 +50,8 @@ def newton(
         Nothing is raised: the certificate says whether there is a minimum.
     """
     _, beside = jax.eval_shape(f, start)
-    first = initial_state(start, beside)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside)
+    first = initial_state(start, nothing)
     return ended(lax.while_loop(unfinished, partial(_iterate, f), first))
 
 
@@ -74,12 +75,12 @@ def _look(f: Callable, x: Array, state: State) -> Look:
     """f and its derivatives at x; NaN where x is not finite."""
 
     def at(x: Array) -> Look:
-        if x.size <= FEW:
+        if has_hessian(x):
             return Look(*value_gradient_hessian(f, x))
         (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
         return Look(value, beside, gradient, None)
 
-    hessian = state.hessian if x.size <= FEW else None
+    hessian = state.hessian if has_hessian(x) else None
     nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, hessian)
     # A branch, because XLA would otherwise compute the model again in each expression that uses it.
     return lax.cond(jnp.all(jnp.isfinite(x)), at, lambda _: nowhere, x)

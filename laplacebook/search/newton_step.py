@@ -6,12 +6,11 @@ Pure functions of a state, so that the log joint may be evaluated within a compi
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from laplacebook.search.metric import FEW, Metric, decrement, metric_at, probe, tolerance
+from laplacebook.base.namespace import Numbers, branch, namespace, select
+from laplacebook.search.metric import Metric, decrement, has_hessian, metric_at, probe, tolerance
 
 MAX_ITERATIONS = 1000
 ACCEPTANCE = 1e-4  # of the predicted decrease
@@ -24,38 +23,38 @@ JUMP = 0.01  # of f over a probe: more than rounding makes where f is a sum of l
 class Seen(NamedTuple):
     """How much f, and its gradient in posterior standard deviations, change over a probe."""
 
-    rise: Array
-    bend: Array
+    rise: Numbers
+    bend: Numbers
 
 
 class State(NamedTuple):
     """Where a search stands."""
 
-    x: Array
-    f: Array
+    x: Numbers
+    f: Numbers
     beside: Any
-    gradient: Array
-    hessian: Array  # at x if exact, else where it was last evaluated
-    exact: Array
+    gradient: Numbers
+    hessian: Numbers  # at x if exact, else where it was last evaluated
+    exact: Numbers
     metric: Metric  # by that Hessian
-    inverse: Array | None  # an estimate of the inverse curvature at x in that metric
-    decrement: Array
-    damping: Array
-    growth: Array
-    side: Array  # of x on which the next probe looks
+    inverse: Numbers | None  # an estimate of the inverse curvature at x in that metric
+    decrement: Numbers
+    damping: Numbers
+    growth: Numbers
+    side: Numbers  # of x on which the next probe looks
     seen: Seen  # by the last probe
-    iteration: Array
-    certified: Array
-    stuck: Array  # no step can change x
+    iteration: Numbers
+    certified: Numbers
+    stuck: Numbers  # no step can change x
 
 
 class Look(NamedTuple):
     """f, what it returns beside, and its derivatives at a point; the Hessian for few coordinates."""
 
-    f: Array
+    f: Numbers
     beside: Any
-    gradient: Array
-    hessian: Array | None
+    gradient: Numbers
+    hessian: Numbers | None
 
 
 class Step(NamedTuple):
@@ -68,10 +67,10 @@ class Step(NamedTuple):
         probing: whether it is a look beside a point that may be the minimum, and no step.
     """
 
-    x: Array
-    move: Array
-    predicted: Array
-    probing: Array
+    x: Numbers
+    move: Numbers
+    predicted: Numbers
+    probing: Numbers
 
 
 class Verdict(NamedTuple):
@@ -86,39 +85,40 @@ class Verdict(NamedTuple):
         stuck: whether no step can change it.
     """
 
-    accept: Array
-    renew: Array
-    ratio: Array
+    accept: Numbers
+    renew: Numbers
+    ratio: Numbers
     seen: Seen
-    certified: Array
-    stuck: Array
+    certified: Numbers
+    stuck: Numbers
 
 
-def initial_state(start: Array, beside: Any) -> State:
+def initial_state(start: Numbers, beside: Any) -> State:
     """A state without a slope, whose first step has length zero and evaluates the start."""
-    identity, zero = jnp.eye(start.size, dtype=start.dtype), jnp.zeros_like(start)
-    no, one = jnp.zeros((), bool), jnp.ones((), start.dtype)
+    xp = namespace(start)
+    identity, zero = xp.eye(start.size, dtype=start.dtype), xp.zeros_like(start)
+    no, one = xp.zeros((), bool), xp.ones((), start.dtype)
     return State(
         x=start,
-        f=jnp.inf * one,
-        beside=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside),
+        f=xp.inf * one,
+        beside=beside,
         gradient=zero,
         hessian=identity,
         exact=no,
         metric=metric_at(identity),
-        inverse=None if start.size <= FEW else identity,
-        decrement=jnp.inf * one,
+        inverse=None if has_hessian(start) else identity,
+        decrement=xp.inf * one,
         damping=0 * one,
         growth=2 * one,
         side=one,
         seen=Seen(0 * one, zero),
-        iteration=jnp.zeros((), int),
+        iteration=xp.zeros((), int),
         certified=no,
         stuck=no,
     )
 
 
-def unfinished(state: State) -> Array:
+def unfinished(state: State) -> Numbers:
     """Whether there is another step to make."""
     return ~state.certified & ~state.stuck & (state.iteration < MAX_ITERATIONS)
 
@@ -133,53 +133,54 @@ def next_step(state: State) -> Step:
 def judge(state: State, step: Step, look: Look) -> Verdict:
     """What to make of f and its derivatives at ``step.x``."""
     first, metric, x = state.iteration == 0, state.metric, step.x
+    xp = namespace(x)
     enough = tolerance(metric, state.x)
     probing, predicted = step.probing, step.predicted
     finite = _finite(look)
     decrease = state.f - look.f
-    noise = 10 * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(look.f), 1)
+    noise = 10 * jnp.finfo(x.dtype).eps * xp.maximum(xp.abs(look.f), 1)
     # How far the minimum is after the step, by the curvature before it.
     slope = metric.whiten(look.gradient)
     left = _distance(slope, state.inverse)
-    close = metric.regular & (predicted <= jnp.maximum(CLOSE, noise))
-    ratio = jnp.where(close & (left < state.decrement / 2), 1, decrease / predicted)
+    close = metric.regular & (predicted <= xp.maximum(CLOSE, noise))
+    ratio = xp.where(close & (left < state.decrement / 2), 1, decrease / predicted)
     accept = finite & ((ratio > ACCEPTANCE) | first) & ~probing
 
     seen = Seen(-decrease, slope - metric.whiten(state.gradient))
     parabola = (state.side > 0) | _is_parabola(predicted, enough, noise, state.seen, seen)
     certified = probing & finite & parabola & (state.side < 0)
     failed = ~finite | ~parabola
-    stuck = jnp.where(first, ~finite, jnp.where(probing, failed, jnp.all(x == state.x)))
+    stuck = xp.where(first, ~finite, xp.where(probing, failed, xp.all(x == state.x)))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
     arrives = (left < enough / 4) | ((left < NEAR) & (state.decrement >= NEAR))
     # A step that failed by an estimated curvature is tried again with the Hessian.
-    renew = jnp.where(accept, first | slow | arrives | (x.size <= FEW), ~(state.exact | probing))
+    renew = xp.where(accept, first | slow | arrives | has_hessian(x), ~(state.exact | probing))
     return Verdict(accept, renew, ratio, seen, certified, stuck & (state.exact | first))
 
 
-def point_after(state: State, step: Step, verdict: Verdict) -> Float[Array, " D"]:
+def point_after(state: State, step: Step, verdict: Verdict) -> Float[Numbers, " D"]:
     """Where the search stands after a step: there, or where it was."""
-    return jnp.where(verdict.accept, step.x, state.x)
+    return select(verdict.accept, step.x, state.x)
 
 
 def conclude(
-    state: State, step: Step, look: Look, verdict: Verdict, hessian: Float[Array, "D D"]
+    state: State, step: Step, look: Look, verdict: Verdict, hessian: Float[Numbers, "D D"]
 ) -> State:
     """The state after a step, with the Hessian that the verdict asked for."""
     first, probing, accept = state.iteration == 0, step.probing, verdict.accept
     hold = first | probing | (~accept & ~state.exact)
     damping, growth = _damping(state, accept, verdict.ratio, hold)
-    x, value, beside, gradient = jax.tree.map(
-        lambda new, old: jnp.where(accept, new, old),
+    x, value, beside, gradient = select(
+        accept,
         (step.x, look.f, look.beside, look.gradient),
         (state.x, state.f, state.beside, state.gradient),
     )
-    renew = verdict.renew
-    metric = lax.cond(renew, lambda: metric_at(hessian), lambda: state.metric)
+    xp, renew = namespace(x), verdict.renew
+    metric = branch(renew, lambda: metric_at(hessian), lambda: state.metric)
     moved = state.metric.lengths(step.move)
     inverse = _inverse(state, accept, renew, moved, verdict.seen.bend)
-    estimate = jnp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
+    estimate = xp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
     return State(
         x=x,
         f=value,
@@ -189,10 +190,10 @@ def conclude(
         exact=renew | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
-        decrement=jnp.where(renew, decrement(metric, x, gradient), estimate),
+        decrement=xp.where(renew, decrement(metric, x, gradient), estimate),
         damping=damping,
         growth=growth,
-        side=jnp.where(probing, -state.side, 1),
+        side=xp.where(probing, -state.side, 1),
         seen=verdict.seen,
         iteration=state.iteration + 1,
         certified=verdict.certified,
@@ -200,10 +201,10 @@ def conclude(
     )
 
 
-def _step(state: State, probing: Array) -> tuple[Array, Array]:
+def _step(state: State, probing: Numbers) -> tuple[Numbers, Numbers]:
     """The probe or the next step, and the decrease of f that the quadratic model predicts."""
     metric = state.metric
-    step = jnp.where(
+    step = select(
         probing,
         metric.unwhiten(state.side * probe(state.x)),
         metric.step(state.gradient, state.damping),
@@ -213,22 +214,23 @@ def _step(state: State, probing: Array) -> tuple[Array, Array]:
         return step, predicted
     lengths = -state.inverse @ metric.whiten(state.gradient)
     estimated = -lengths @ metric.whiten(state.gradient) / 2
-    return (
-        jnp.where(state.exact, step, metric.unwhiten(lengths)),
-        jnp.where(state.exact, predicted, estimated),
-    )
+    return select(state.exact, (step, predicted), (metric.unwhiten(lengths), estimated))
 
 
-def _distance(slope: Array, inverse: Array | None) -> Array:
-    return jnp.linalg.norm(slope) if inverse is None else jnp.sqrt(slope @ inverse @ slope)
+def _distance(slope: Numbers, inverse: Numbers | None) -> Numbers:
+    xp = namespace(slope)
+    return xp.linalg.norm(slope) if inverse is None else xp.sqrt(slope @ inverse @ slope)
 
 
-def _finite(look: Look) -> Array:
+def _finite(look: Look) -> Numbers:
     parts = (look.f, look.gradient, look.hessian)
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in parts if x is not None]))
+    xp = namespace(look.gradient)
+    return xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in parts if x is not None]))
 
 
-def _inverse(state: State, accept: Array, renew: Array, step: Array, change: Array) -> Array | None:
+def _inverse(
+    state: State, accept: Numbers, renew: Numbers, step: Numbers, change: Numbers
+) -> Numbers | None:
     """The identity where the Hessian is known, else what explains the change of the slope (BFGS)."""
     if state.inverse is None:
         return None
@@ -240,21 +242,26 @@ def _inverse(state: State, accept: Array, renew: Array, step: Array, change: Arr
     return jnp.where(renew, jnp.eye(step.size, dtype=step.dtype), updated)
 
 
-def _is_parabola(predicted: Array, enough: Array, noise: Array, ahead: Seen, behind: Seen) -> Array:
+def _is_parabola(
+    predicted: Numbers, enough: Numbers, noise: Numbers, ahead: Seen, behind: Seen
+) -> Numbers:
     """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
     rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
+    xp = namespace(bend)
     size, shared = probe(bend), (ahead.bend + behind.bend) / 2
-    straight = jnp.abs(bend - size) <= STEADY * jnp.abs(size) + 4 * enough
+    straight = xp.abs(bend - size) <= STEADY * xp.abs(size) + 4 * enough
     # What both sides share: a gradient that is wrong at x alone, where kinks of two terms cancel.
-    right = jnp.abs(shared) <= jnp.abs(size) + 4 * enough
-    return jnp.all(straight & right) & (jnp.abs(rise + predicted) <= JUMP + noise)
+    right = xp.abs(shared) <= xp.abs(size) + 4 * enough
+    return xp.all(straight & right) & (xp.abs(rise + predicted) <= JUMP + noise)
 
 
-def _damping(state: State, accept: Array, ratio: Array, hold: Array) -> tuple[Array, Array]:
+def _damping(
+    state: State, accept: Numbers, ratio: Numbers, hold: Numbers
+) -> tuple[Numbers, Numbers]:
     """Less damping where the model predicted well, faster and faster more where it failed."""
-    damping, growth = state.damping, state.growth
-    good = jnp.where(damping < 1e-4, 0, damping / 5)
-    poor = jnp.where(ratio > 0.25, damping, jnp.maximum(2 * damping, 0.01))
-    kept = jnp.where(ratio > 0.75, good, poor)
-    new = jnp.where(accept, kept, jnp.maximum(damping * growth, 0.1))
-    return jnp.where(hold, damping, new), jnp.where(hold, growth, jnp.where(accept, 2, 2 * growth))
+    xp, damping, growth = namespace(state.x), state.damping, state.growth
+    good = xp.where(damping < 1e-4, 0, damping / 5)
+    poor = xp.where(ratio > 0.25, damping, xp.maximum(2 * damping, 0.01))
+    kept = xp.where(ratio > 0.75, good, poor)
+    new = xp.where(accept, kept, xp.maximum(damping * growth, 0.1))
+    return xp.where(hold, damping, new), xp.where(hold, growth, xp.where(accept, 2, 2 * growth))

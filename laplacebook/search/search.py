@@ -1,23 +1,40 @@
-"""One compiled search: the mode, the precision there, and whether that is to be believed."""
+"""The search: the mode, the precision there, and whether that is to be believed.
 
+In one compiled program, which a JAX transformation can take and which repeats in no time; or, where
+that would be compiled for longer than it runs, driven from Python.
+"""
+
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from itertools import count
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud
-from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
+from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.curvature.precision_at import kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
-from laplacebook.search.certificate import Certificate
+from laplacebook.search.certificate import Certificate, Search
+from laplacebook.search.driven import drive, looks_as_its_gradient
 from laplacebook.search.follows_gradient import follows_gradient
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import locate
+from laplacebook.search.newton_step import Look
+
+WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
+COORDINATES = 64  # an eigendecomposition costs a millisecond
+PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 
 
 class Fit(NamedTuple):
@@ -37,9 +54,69 @@ class Fit(NamedTuple):
     stationary: Array
 
 
-@partial(jax.jit, static_argnames="settings")
 def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
-    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
+    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior."""
+    if not _may_be_driven(density, settings):
+        return compiled_search(density, start, settings)
+    parts, room = jax.device_get(_begin(density, start, settings))
+    sizes, u = [part.size for part in parts], np.concatenate(parts)
+    if u.size > COORDINATES or u.size * max(u.size, numbers_in(density)) > WORK:
+        return compiled_search(density, start, settings)
+    return _driven(density, off_centre(u, room), sizes, settings)
+
+
+def _may_be_driven(density: ModelDensity, settings: Settings) -> bool:
+    """Whether the curvature is the Hessian, the data are few and here, and this was not fitted often."""
+    if settings.curvature != "hessian" or density.placement is not None or not is_eager():
+        return False
+    leaves, structure = jax.tree.flatten(density)
+    often = next(_calls(structure, tuple(map(np.shape, leaves)), settings)) >= PATIENCE
+    return not often and numbers_in(density) <= WORK
+
+
+@lru_cache
+def _calls(structure: PyTreeDef, shapes: tuple, settings: Settings) -> Iterator[int]:
+    """Counts the searches of a model with data of these shapes."""
+    return count()
+
+
+@partial(jit_quickly, static_argnames="settings")
+def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tuple:
+    """Where to begin, by latent site, and how far each coordinate is from the end of its interval."""
+    require_memory(density.sites, settings, float)  # here, since it runs the model
+    start = density.start() if start is None else start
+    parts = density.unravel(start)
+    return [jnp.ravel(parts[site.name]) for site in density.sites], density.room(start)
+
+
+@jit_quickly
+def _look(density: ModelDensity, u: Array) -> tuple:
+    """f at u, beside it its terms and whether u is valid, and its derivatives."""
+    return value_gradient_hessian(density.loss_and_validity, u)
+
+
+def _driven(density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings) -> Fit:
+    def look_at(u: np.ndarray) -> Look:
+        value, beside, gradient, hessian = _look(density, u)
+        return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+
+    with np.errstate(all="ignore"), twice_differentiable():
+        found = drive(look_at, start)
+        terms, valid = jax.tree.map(np.asarray, found.beside)
+        precision = kept(found.curvature, sizes, settings.structure)
+        found = found._replace(beside=terms, curvature=precision)
+        sound = bool(
+            found.certificate.converged
+            and valid
+            and looks_as_its_gradient(look_at, found)
+            and inside(density.space, terms.room, precision)
+        )
+    return jax.device_put(_fit(found, np.asarray(sound)))
+
+
+@partial(jax.jit, static_argnames="settings")
+def compiled_search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+    """The same as one compiled program; arguments as of :func:`search`."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
     given = jnp.zeros(()) if start is None else start
     start = density.start() if start is None else start
@@ -51,9 +128,12 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
     room, precision = found.beside.room, found.curvature
     sound = found.certificate.converged & density.valid(found.point)
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
-    sound &= inside(density.space, room, precision)
+    return _fit(found, sound & inside(density.space, room, precision))
+
+
+def _fit(found: Search, sound: Numbers) -> Fit:
     # A factor, not a selection, so that derivatives of a failed fit are NaN too.
-    factor = loud(sound, start.dtype)
+    factor = loud(sound, found.point.dtype)
     point, terms, precision = jax.tree.map(lambda x: x * factor, found[:3])
     return Fit(
         mode=terms.values,

@@ -1,17 +1,20 @@
 """Can I trust it? A Laplace approximation, compared with the density that it approximates."""
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.estimate import effective_sample_size
+from laplacebook.base.keys import split_into
+from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import mean_of_weights, pareto_k
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit.laplace import by_height, distinct, search_again
 from laplacebook.fit.maximum_likelihood import Highest, maximum_log_likelihood
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.model.density import ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.slices import principal_slices
@@ -110,7 +113,7 @@ def diagnose(
     if num_samples < _FEWEST:
         raise ValueError(f"num_samples must be {_FEWEST} or more to tell a tail, not {num_samples}")
     require_numbers("diagnose", (approx, key))
-    to_draw, to_search = jax.random.split(key)
+    to_draw, to_search = split_into(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
     k = pareto_k(weights)
     found = [*approx.other_modes, *search_again(approx, to_search, starts - 1)]
@@ -132,16 +135,23 @@ def _bound(
     approx: LaplaceApproximation, other_modes: tuple[LaplaceApproximation, ...]
 ) -> Highest | None:
     """The maximum log likelihood, if the log evidence might exceed it."""
-    if approx.log_occam_factor <= 0 or not _is_mean_of_likelihood(approx):
+    if float(approx.log_occam_factor) <= 0 or not _is_mean_of_likelihood(approx):
         return None
     highest = maximum_log_likelihood(approx)
-    known = jnp.stack([highest.log_likelihood, *(mode.log_likelihood for mode in other_modes)])
-    return highest._replace(log_likelihood=known.max())
+    known = [highest.log_likelihood, *(mode.log_likelihood for mode in other_modes)]
+    return highest._replace(log_likelihood=from_host(np.max(on_host(known))))
 
 
 def _is_mean_of_likelihood(approx: LaplaceApproximation) -> bool:
     """Whether all priors are distributions: not improper, not raised to a power by a handler."""
     density = approx.density
-    trace, _ = density.trace(approx.mode_vector)
-    scaled = any(trace[site.name].get("scale") is not None for site in density.sites)
-    return not (density.improper or is_plain(density) or scaled)
+    if density.improper or is_plain(density):
+        return False
+    scaled: list[bool] = []
+
+    def run(density: ModelDensity, u: Array) -> None:
+        trace, _ = density.trace(u)
+        scaled.extend(trace[site.name].get("scale") is not None for site in density.sites)
+
+    jax.eval_shape(run, density, approx.mode_vector)
+    return not any(scaled)

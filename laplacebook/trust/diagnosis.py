@@ -7,9 +7,10 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+import numpy as np
 
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.namespace import logsumexp
 from laplacebook.base.table import Table
 from laplacebook.fit.laplace import log_joint
 from laplacebook.fit.maximum_likelihood import Highest
@@ -79,8 +80,8 @@ class Diagnosis:
     @property
     def share_elsewhere(self) -> float:
         """The share of the other modes in the evidence, by the Laplace approximation of each."""
-        evidence = [mode.log_evidence for mode in (self.approx, *self.other_modes)]
-        return float(-jnp.expm1(evidence[0] - logsumexp(jnp.stack(evidence))))
+        evidence = np.array([mode.log_evidence for mode in (self.approx, *self.other_modes)])
+        return float(-np.expm1(evidence[0] - logsumexp(evidence)))
 
     @property
     def rise(self) -> float:
@@ -181,4 +182,4 @@ class Diagnosis:
 
 def _rounding(value: Any) -> float:
     """What two computations of a log density may differ by."""
-    return float(jnp.sqrt(jnp.finfo(jnp.result_type(float)).eps) * jnp.maximum(1, jnp.abs(value)))
+    return float(np.sqrt(np.finfo(jnp.result_type(float)).eps)) * max(1.0, abs(float(value)))

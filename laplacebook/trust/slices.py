@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -74,8 +73,8 @@ def principal_slices(
     """
     directions, names = _principal_axes(approx, most)
     t = np.linspace(-_REACH, _REACH, _POINTS)
-    along = jnp.asarray(np.kron(np.eye(len(names)), t[:, None]), approx.mode_vector.dtype)
-    operands = (approx.density, approx.mode_vector, jnp.asarray(directions, along.dtype))
+    along = np.kron(np.eye(len(names)), t[:, None]).astype(approx.mode_vector.dtype)
+    operands = (approx.density, approx.mode_vector, directions.astype(along.dtype))
     values = at_many(_log_joint_along, operands, along, progress_bar)
     values = defined(values, approx.density.name, "points on the principal axes")
     rows = np.asarray(values, float).reshape(len(names), -1)

@@ -15,7 +15,7 @@ from laplacebook.curvature.settings import Settings
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive import linearized
-from laplacebook.search.search import search
+from laplacebook.search.search import compiled_search
 from tests.models import logistic
 
 N, KEY = 160, jax.random.key(0)
@@ -74,7 +74,7 @@ def test_sharded_data_give_the_same_numbers_and_stay_where_they_lie(name):
     one = lb.laplace(model, *data, **options)
     start = one.mode_vector if name == "kronecker" else None  # of its many modes the same
     density = ModelDensity.of(model, tuple(map(spread, data)), {})
-    program = search.lower(density, start, settings=Settings(**options)).compile()
+    program = compiled_search.lower(density, start, settings=Settings(**options)).compile()
     assert "all-reduce" in program.as_text()
     assert not gathered(program)
     many = program(density, start)

@@ -1,0 +1,63 @@
+"""One formula for NumPy's arrays, which need no compilation, and for JAX's, which may be traced."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+
+Numbers = Any  # an array of NumPy or of JAX
+_OF_NUMPY = (np.ndarray, np.generic)
+_T = TypeVar("_T")
+
+
+def namespace(*arrays: Any) -> ModuleType:
+    """The module that computes with such arrays: ``numpy`` if all are NumPy's, else ``jax.numpy``."""
+    for x in arrays:
+        if not isinstance(x, _OF_NUMPY):
+            return jnp
+    return np
+
+
+def logsumexp(x: Any) -> Any:
+    """log sum exp(x) over the last axis; minus infinity if all of them are, NaN if one is NaN."""
+    if namespace(x) is jnp:
+        return jax.scipy.special.logsumexp(x, axis=-1)
+    with np.errstate(all="ignore"):
+        return np.logaddexp.reduce(x, axis=-1)
+
+
+def select(condition: Any, new: _T, old: _T) -> _T:
+    """One of two pytrees: by a condition of NumPy's either, by one of JAX's two with the same leaves."""
+    if namespace(condition) is np:
+        return new if condition else old
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def branch(condition: Any, yes: Callable[[], _T], no: Callable[[], _T]) -> _T:
+    """What one of two functions returns; the other is not run."""
+    if namespace(condition) is np:
+        return yes() if condition else no()
+    return lax.cond(condition, yes, no)
+
+
+def cholesky(matrix: Any) -> Any:
+    """The lower Cholesky factor of a symmetric matrix, NaN where it is not positive definite."""
+    if namespace(matrix) is jnp:
+        return jnp.linalg.cholesky(matrix, symmetrize_input=False)
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.nan)
+
+
+def solve_lower(lower: Any, columns: Any, trans: str) -> Any:
+    """L^-1 v of a lower triangular matrix for each column v, or with ``trans="T"`` L'^-1 v."""
+    if namespace(lower, columns) is jnp:
+        return solve_triangular(lower, columns, lower=True, trans=trans)
+    return scipy.linalg.solve_triangular(lower, columns, trans, lower=True, check_finite=False)

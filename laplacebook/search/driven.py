@@ -1,0 +1,70 @@
+"""The Newton loop driven from Python: of a small fit only the log joint and its derivatives are compiled.
+
+The steps are those of :mod:`laplacebook.search.newton_step`, in NumPy.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.search.certificate import Search
+from laplacebook.search.follows_gradient import (
+    LOOK_NODES,
+    NODES,
+    direction_of_look,
+    fails,
+    follows_finely,
+)
+from laplacebook.search.newton import ended
+from laplacebook.search.newton_step import (
+    Look,
+    conclude,
+    initial_state,
+    judge,
+    next_step,
+    unfinished,
+)
+
+LookAt = Callable[[np.ndarray], Look]
+
+
+def drive(look_at: LookAt, start: Float[np.ndarray, " D"]) -> Search:
+    """The minimum that damped Newton steps from ``start`` reach, as :func:`~laplacebook.search.newton.newton` has it.
+
+    Args:
+        look_at: f and its derivatives, with the Hessian, at a point: all in NumPy.
+        start: where the search begins, shape (D,).
+
+    Returns:
+        A :class:`~laplacebook.search.certificate.Search`, in NumPy.
+    """
+    look = look_at(start)
+    state = initial_state(start, look.beside)
+    while unfinished(state):
+        step = next_step(state)
+        if state.iteration > 0:  # the first step, of length zero, is a look at the start
+            nowhere = look._replace(f=np.nan * state.f)
+            look = look_at(step.x) if np.all(np.isfinite(step.x)) else nowhere
+        verdict = judge(state, step, look)
+        hessian = look.hessian if verdict.renew else state.hessian
+        state = conclude(state, step, look, verdict, hessian)
+    return ended(state)
+
+
+def looks_as_its_gradient(look_at: LookAt, found: Search) -> bool:
+    """Whether f follows its gradient, as :func:`~laplacebook.search.follows_gradient.follows_gradient` asks.
+
+    Args:
+        look_at: f and its derivatives at a point.
+        found: where the search ended, with the terms of the log joint beside f and the precision there.
+    """
+    direction = direction_of_look(found.point, found.curvature, found.beside.room)
+
+    def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        looks = [look_at(found.point + node * direction) for node in nodes]
+        slopes = [look.gradient @ direction for look in looks]
+        return np.array([look.f for look in looks]), np.array(slopes)
+
+    nodes = NODES.astype(found.point.dtype)
+    return not fails(*line(nodes[:LOOK_NODES])) or bool(follows_finely(*line(nodes[LOOK_NODES:])))

@@ -1,0 +1,90 @@
+"""One step, two drivers: the search driven from Python and the compiled one end alike."""
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.search import search
+from tests.fit.test_fool import LOUD, RIGHT
+from tests.fit.test_refusals import REFUSED
+from tests.models import coin, line
+
+TOSSES = np.array([1.0, 1.0, 0.0])
+X = np.random.default_rng(0).normal(size=(40, 30))
+
+
+def effects(y):
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    with numpyro.plate("J", len(y)):
+        effect = numpyro.sample("effect", dist.Normal(0, 1))
+        numpyro.sample("y", dist.StudentT(4, 1 + scale * effect, 0.5), obs=y)
+
+
+def simplex(y):
+    weights = numpyro.sample("weights", dist.Dirichlet(np.ones(4)))
+    numpyro.sample("y", dist.Multinomial(10, weights), obs=y)
+
+
+def often_tossed(y):
+    coin(y)
+
+
+MODELS = {name: (model, args, {}) for name, (model, args, _) in RIGHT.items()} | {
+    "simplex": (simplex, (np.array([1, 2, 3, 4]),), {}),
+    "in its own space": (coin, (TOSSES,), {"space": "constrained"}),
+    "diagonal": (line, (X[:, :3], X @ np.ones(30)), {"structure": "diagonal"}),
+    "in blocks": (effects, (np.linspace(-1, 3, 8),), {"structure": "block"}),
+    "more coordinates than few": (line, (X, X @ np.ones(30)), {}),
+    "from a start": (coin, (TOSSES,), {"start": {"theta": 0.999}}),
+}
+SEARCHED = (lb.NonFinite, lb.NotConverged, lb.NotPositiveDefinite)
+REFUSALS = {
+    name: (model, args) for name, (model, args, error, _) in LOUD.items() if error in SEARCHED
+} | {model.__name__: (model, args) for model, args, error, _ in REFUSED if error in SEARCHED}
+
+
+def both(model, args, options, monkeypatch):
+    """The fits that are driven from Python and compiled."""
+    driven = lb.laplace(model, *args, **options)
+    monkeypatch.setattr(search, "WORK", 0)
+    return driven, lb.laplace(model, *args, **options)
+
+
+@pytest.mark.parametrize(("model", "args", "options"), MODELS.values(), ids=MODELS)
+def test_both_drivers_find_the_same_mode(model, args, options, monkeypatch):
+    driven, compiled = both(model, args, options, monkeypatch)
+    scale = np.sqrt(np.asarray(driven.precision.diagonal_of_inverse()))
+    assert np.all(np.abs(driven.mode_vector - compiled.mode_vector) <= 1e-6 * scale)
+    for find in (lambda a: a.log_evidence, lambda a: a.certificate.condition_number):
+        assert find(driven) == pytest.approx(float(find(compiled)), rel=1e-6)
+    assert driven.certificate.converged
+    assert compiled.certificate.converged
+    distances = [float(a.certificate.newton_decrement) for a in (driven, compiled)]
+    assert distances[0] == pytest.approx(distances[1], abs=1e-6)
+    leaves = jax.tree.leaves(driven)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    assert jax.tree.structure(driven.mode) == jax.tree.structure(compiled.mode)
+    assert [leaf.dtype for leaf in leaves] == [leaf.dtype for leaf in jax.tree.leaves(compiled)]
+
+
+@pytest.mark.parametrize(("model", "args"), REFUSALS.values(), ids=REFUSALS)
+def test_both_drivers_refuse_alike(model, args, monkeypatch):
+    driven, compiled = both(model, args, {"throw": False}, monkeypatch)
+    for approx in (driven, compiled):
+        assert not approx.certificate.converged
+        assert np.isnan(approx.log_evidence)
+        assert np.isnan(approx.mode_vector).all()
+    infinite = [np.isinf(a.certificate.condition_number) for a in (driven, compiled)]
+    assert infinite[0] == infinite[1]
+
+
+def test_what_is_fitted_often_is_compiled(monkeypatch):
+    compiled, found = search.compiled_search, []
+    monkeypatch.setattr(search, "PATIENCE", 3)
+    monkeypatch.setattr(search, "compiled_search", lambda *a: found.append(1) or compiled(*a))
+    evidences = [float(lb.laplace(often_tossed, TOSSES).log_evidence) for _ in range(5)]
+    assert len(found) == 2
+    np.testing.assert_allclose(evidences, evidences[0], rtol=1e-12)
