@@ -33,7 +33,7 @@ book: $(INSTALLED)  ## execute every chapter and build _build/html/index.html
 preview: $(INSTALLED)  ## the pages with the outputs that are committed, nothing executed: _build/preview
 	@mkdir -p _build/preview
 	@sed 's/execute_notebooks: force/execute_notebooks: "off"/' _config.yml > _build/preview/_config.yml
-	PYTHONPATH=book/_extensions jupyter-book build . -W -n --keep-going --config _build/preview/_config.yml --path-output _build/preview
+	PYTHONPATH=.:book/_extensions jupyter-book build . -W -n --keep-going --config _build/preview/_config.yml --path-output _build/preview
 	@echo "The book: file://$(CURDIR)/_build/preview/_build/html/index.html"
 
 pdf: $(INSTALLED)  ## print the pages that make book built as _build/pdf/laplace-book.pdf (needs Chromium)
@@ -50,7 +50,7 @@ lint: $(INSTALLED)  ## ruff (check and format, chapters included), mypy and spel
 
 notebooks: $(INSTALLED)  ## format and execute every chapter, write its outputs back, normalised
 	ruff format -q $(CHAPTERS)
-	python tools/notebooks.py $(CHAPTERS)
+	python -m tools.notebooks $(CHAPTERS)
 
 bench: $(INSTALLED)  ## time this package beside its peers
 	python -m benchmarks

@@ -1,17 +1,16 @@
 """Execute notebooks and write them back in one normal form, so that a diff shows only what changed.
 
-python tools/notebooks.py book/taylor.ipynb ...
+python -m tools.notebooks book/taylor.ipynb ...
 """
 
 import base64
 import sys
-import time
 import tomllib
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from tools.execution import execute_all
 
 KEPT_CELL_METADATA = {"tags", "mystnb", "jupyter"}
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
@@ -46,27 +45,18 @@ NOTEBOOK_METADATA = {
 
 def main(paths: list[str]) -> int:
     """Execute and normalise each path; return 1 if one failed, whose file is left as it was."""
-    failed = False
-    for path in map(Path, paths):
-        start = time.perf_counter()
-        notebook = nbformat.read(path, as_version=4)
+    notebooks = {path: nbformat.read(path, as_version=4) for path in map(Path, paths)}
+    for notebook in notebooks.values():
         name_cells(notebook)
         begin_with_installation(notebook)
-        try:
-            NotebookClient(
-                notebook,
-                timeout=120,
-                kernel_name="python3",
-                coalesce_streams=True,
-                resources={"metadata": {"path": str(path.parent)}},
-            ).execute()
-        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            print(f"{path}, cell {failing_cell(notebook)}:\n{error}", file=sys.stderr)
+    failed = False
+    for run in execute_all(notebooks, timeout=120):
+        if run.failure:
+            print(run.failure, file=sys.stderr)
             failed = True
             continue
-        changed = write_if_changed(path, normalise(notebook))
-        seconds = time.perf_counter() - start
-        print(f"{path}: {seconds:.1f} s, {'written' if changed else 'unchanged'}")
+        changed = write_if_changed(run.path, normalise(run.notebook))
+        print(f"{run.path}: {run.seconds:.1f} s, {'written' if changed else 'unchanged'}")
     return int(failed)
 
 
@@ -94,12 +84,6 @@ def begin_with_installation(notebook: nbformat.NotebookNode) -> None:
     cell = installation(SOURCE)
     notebook.cells = [other for other in notebook.cells if other.id != cell.id]
     notebook.cells.insert(1, cell)
-
-
-def failing_cell(notebook: nbformat.NotebookNode) -> int:
-    """The number, from 1, of the last code cell that was started."""
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return max((i for i, cell in enumerate(code, 1) if "execution" in cell.metadata), default=1)
 
 
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

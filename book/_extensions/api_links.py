@@ -4,14 +4,37 @@ sphinx-codeautolink takes every title to be that of a section, and every section
 search finds what chapters write, such as lb.laplace.
 """
 
+import ast
+import gc
+
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx_codeautolink import extension
+from sphinx_codeautolink.extension import block
 from sphinx_codeautolink.extension.backref import SummaryNode
+from sphinx_codeautolink.parse import ImportTrackerVisitor, Name
 
 
 def has_title(section: nodes.section) -> bool:
     return any(isinstance(child, nodes.title) for child in section)
+
+
+class NamesInContinuedCode:
+    """Names in code: of code that continues the last, those of the rest. sphinx-codeautolink parses all of it again."""
+
+    def __init__(self) -> None:
+        self.source = self.visitor = None
+
+    def __call__(self, source: str, node: nodes.Node) -> list[Name]:
+        if self.source is None or not source.startswith(self.source + "\n"):
+            self.source, self.visitor = "", ImportTrackerVisitor(node)
+        rest = source.removeprefix(self.source)
+        tree = ast.parse(rest)
+        ast.increment_lineno(tree, self.source.count("\n"))
+        known = len(self.visitor.accessed)
+        self.visitor.visit(tree)
+        self.source = source
+        return self.visitor.accessed[known:]
 
 
 class Analyser(extension.CodeBlockAnalyser):
@@ -45,6 +68,9 @@ def without_a_link(app: Sphinx, doctree: nodes.document, page: str) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx_codeautolink")
     extension.CodeBlockAnalyser = Analyser
+    block.parse_names = NamesInContinuedCode()
+    # Sphinx keeps what it makes: a quarter of its time went into the search for garbage.
+    gc.set_threshold(200_000)
     # After napoleon, which takes what comes first for the summary.
     app.connect("autodoc-process-docstring", index_as_imported, priority=900)
     app.connect("doctree-resolved", without_a_link, priority=900)

@@ -169,7 +169,7 @@ def build(folder, urls):
     title = nbformat.v4.new_markdown_cell("# A title\n\nA sentence.")
     nbformat.write(nbformat.v4.new_notebook(cells=[title]), folder / "book" / "page.ipynb")
     for command in (
-        [sys.executable, "tools/notebooks.py", "book/page.ipynb"],
+        [sys.executable, "-m", "tools.notebooks", "book/page.ipynb"],
         [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "-n", "--keep-going"],
     ):
         ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
