@@ -235,7 +235,14 @@ def rows(quick: bool) -> list[Row]:
         for which in ("first", "next")
     ]
     new = [
-        Row(f"a new tolerance=, {what}", call, call, "the next fit with none", "tolerance", "next")
+        Row(
+            f"a new tolerance=, {what}",
+            call,
+            call,
+            "the next fit with the same one",
+            "tolerance",
+            "next",
+        )
         for what, call in {
             "logistic regression, d = 5": Call(tolerances),
             f"{weights:,} weights, kronecker": Call(network, ("kronecker", n)),
