@@ -1,6 +1,6 @@
 """Time this package beside its peers, in one run: ``make bench``, or ``python -m benchmarks coin``.
 
-Prints a table a subject and writes them all to ``_build/bench/``.
+Prints each row of a subject's table as it is measured, and writes all tables to ``_build/bench/``.
 """
 
 import argparse
@@ -10,6 +10,7 @@ from benchmarks import (
     coin,
     cost,
     evidence,
+    first_calls,
     gaussian,
     logistic,
     memory,
@@ -23,6 +24,7 @@ from benchmarks import (
 
 SUBJECTS = {
     "coin": coin,
+    "first_calls": first_calls,
     "logistic": logistic,
     "regression": regression,
     "cost": cost,
@@ -58,9 +60,14 @@ def main(arguments: list[str] | None = None) -> None:
     for subject in asked.subjects or SUBJECTS:
         module = SUBJECTS[subject]
         rows = module.rows(asked.quick)
-        tables[module.TITLE] = runner.results(rows, 1 if asked.quick else asked.rounds)
-        print(report.markdown(module.TITLE, tables[module.TITLE]), flush=True)
-        report.write(asked.output, where, tables)
+        measured = tables[module.TITLE] = []
+        widths = report.widths_ahead(rows)
+        print(report.beginning(module.TITLE, widths), flush=True)
+        for result in runner.results(rows, 1 if asked.quick else asked.rounds):
+            measured.append(result)
+            print(report.line(report.cells(result), widths), flush=True)
+            report.write(asked.output, where, tables)
+        print()
 
 
 if __name__ == "__main__":

@@ -80,6 +80,34 @@ def svi(model: Callable, optimizer: Any, steps: int, *data: Any) -> tuple[Any, A
     return posterior.loc, posterior.covariance_matrix
 
 
+def scipy_by_hand(model: Callable, *data: Any) -> tuple[Any, Any]:
+    """Mode and covariance as one would write them: NumPyro's potential, SciPy's BFGS, JAX's Hessian."""
+    import jax
+    from jax.flatten_util import ravel_pytree
+    from numpyro.infer.util import initialize_model
+    from scipy.optimize import minimize
+
+    ready = initialize_model(jax.random.key(0), model, model_args=data)
+    start, unravel = ravel_pytree(ready.param_info.z)
+
+    def potential(u):
+        return ready.potential_fn(unravel(u))
+
+    slope = jax.jit(jax.value_and_grad(potential))
+    end = minimize(slope, np.asarray(start), method="BFGS", jac=True, options={"gtol": 1e-6})
+    return end.x, np.linalg.inv(jax.jit(jax.hessian(potential))(end.x))
+
+
+def nuts(model: Callable, *data: Any) -> dict[str, Any]:
+    """A thousand draws from the posterior after a thousand of warm-up, by NumPyro."""
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    sampler = MCMC(NUTS(model), num_warmup=1_000, num_samples=1_000, progress_bar=False)
+    sampler.run(jax.random.key(0), *data)
+    return sampler.get_samples()
+
+
 WAYS = {way.__name__: way for way in (laplacebook, scikit_learn, statsmodels, numpyro_adam)}
 
 

@@ -4,13 +4,15 @@ import datetime
 import json
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.runner import Result
+from benchmarks.runner import Result, Row
 
 PACKAGES = ("laplacebook", "jax", "numpyro", "numpy", "scikit-learn", "statsmodels")
 COLUMNS = ("what", "against", "ours", "peer", "ours/peer", "modes apart [sd]")
+FIGURE = 12  # characters of a figure that is not measured yet, with its unit
 
 
 def setting() -> dict[str, str | float]:
@@ -36,18 +38,38 @@ def installed(name: str) -> str:
 
 def cells(result: Result) -> tuple[str, ...]:
     """One line of a table."""
-    apart = "" if result.apart is None else f"{result.apart:.0e}"
-    figures = [f"{x:.3g} {result.unit}" for x in (result.ours, result.peer)]
-    return result.what, result.against, *figures, f"{result.ratio:.3g}", apart
+
+    def shown(figure: float | None, digits: str, unit: str = "") -> str:
+        return "" if figure is None else f"{figure:{digits}}{unit}"
+
+    figures = [shown(x, ".3g", f" {result.unit}") for x in (result.ours, result.peer)]
+    ratio, apart = shown(result.ratio, ".3g"), shown(result.apart, ".0e")
+    return result.what, result.against, *figures, ratio, apart
+
+
+def line(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table in Markdown, aligned so that it reads as text too."""
+    return f"| {' | '.join(c.ljust(w) for c, w in zip(texts, widths, strict=True))} |"
+
+
+def beginning(title: str, widths: Sequence[int]) -> str:
+    """The heading of a table and its first two lines."""
+    rule = line(["-" * width for width in widths], widths)
+    return "\n".join([f"## {title}", "", line(COLUMNS, widths), rule])
+
+
+def widths_ahead(rows: list[Row]) -> list[int]:
+    """How wide the columns of a table are whose figures are not measured yet."""
+    texts = [COLUMNS[:2], *((row.what, row.against) for row in rows)]
+    names = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [*names, *(max(FIGURE, len(column)) for column in COLUMNS[2:])]
 
 
 def markdown(title: str, results: list[Result]) -> str:
-    """A heading and a table, aligned so that it reads as text too."""
-    lines = [COLUMNS, *map(cells, results)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [[c.ljust(w) for c, w in zip(line, widths, strict=True)] for line in lines]
-    table.insert(1, ["-" * width for width in widths])
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in table), ""])
+    """A heading and a table."""
+    lines = [cells(result) for result in results]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *lines, strict=True)]
+    return "\n".join([beginning(title, widths), *(line(texts, widths) for texts in lines), ""])
 
 
 def head(where: dict) -> str:

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     what: str
     ours: Call
-    peer: Call
+    peer: Call | None  # None where it is not installed
     against: str
     key: str = "seconds"
     peer_key: str = ""  # where it is not the same
@@ -41,18 +41,22 @@ class Result(NamedTuple):
     against: str
     unit: str
     ours: float
-    peer: float
-    ratio: float
+    peer: float | None  # None where it is not installed, as are those that need it
+    ratio: float | None
     apart: float | None  # posterior standard deviations; None where a side reports no mode
     ours_rounds: list[float]
     peer_rounds: list[float]
 
 
-def results(rows: list[Row], rounds: int, run: Callable[[Call], Sample] | None = None) -> list:
-    """One :class:`Result` a row."""
-    calls = dict.fromkeys(call for row in rows for call in (row.ours, row.peer))
-    samples = sampled(calls, rounds, run or run_alone)
-    return [result(row, samples[row.ours], samples[row.peer]) for row in rows]
+def results(
+    rows: list[Row], rounds: int, run: Callable[[Call], Sample] | None = None
+) -> Iterator[Result]:
+    """One :class:`Result` a row, as soon as it is measured; rows may share a measurement."""
+    samples: dict[Call, list[Sample]] = {}
+    for row in rows:
+        calls = [call for call in (row.ours, row.peer) if call and call not in samples]
+        samples |= sampled(calls, rounds, run or run_alone)
+        yield result(row, samples[row.ours], samples[row.peer] if row.peer else [])
 
 
 def run_alone(call: Call) -> Sample:
@@ -83,9 +87,11 @@ def result(row: Row, ours: list[Sample], peer: list[Sample]) -> Result:
     """Compare the samples of two measurements."""
     mine = [sample[row.key] for sample in ours]
     theirs = [sample[row.peer_key or row.key] for sample in peer]
-    one, other = statistics.median(mine), statistics.median(theirs)
-    apart = distance(ours[0], peer[0])
-    return Result(row.what, row.against, row.unit, one, other, one / other, apart, mine, theirs)
+    what, one = (row.what, row.against, row.unit), statistics.median(mine)
+    if not peer:
+        return Result(*what, one, None, None, None, mine, theirs)
+    other = statistics.median(theirs)
+    return Result(*what, one, other, one / other, distance(ours[0], peer[0]), mine, theirs)
 
 
 def distance(ours: Sample, peer: Sample) -> float | None:

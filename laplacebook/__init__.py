@@ -1,9 +1,8 @@
 """The Laplace approximation of any NumPyro model, right or loud."""
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from laplacebook import datasets, exercises, models
 from laplacebook.base.errors import (
     LaplaceError,
     NonFinite,
@@ -11,34 +10,12 @@ from laplacebook.base.errors import (
     NotPositiveDefinite,
     UnsupportedModel,
 )
-from laplacebook.base.estimate import Estimate
 from laplacebook.base.table import Table
 from laplacebook.base.version import __version__ as __version__
-from laplacebook.base.weights import pareto_k
-from laplacebook.evidence.bic import bic
-from laplacebook.evidence.bridge import bridge_sampling
-from laplacebook.evidence.comparison import compare
-from laplacebook.evidence.importance import importance_sampling
-from laplacebook.evidence.maximize_evidence import EvidenceMaximum, maximize_evidence
-from laplacebook.evidence.prior_sampling import prior_sampling
-from laplacebook.evidence.quadrature import gauss_hermite
-from laplacebook.fit.chunked_density import Chunks
 from laplacebook.fit.laplace import laplace
-from laplacebook.fit.laplace_of_chunks import laplace_of_chunks
-from laplacebook.fit.laplace_of_density import laplace_of_density
-from laplacebook.fit.load import load
-from laplacebook.fit.maximum_likelihood import maximum_likelihood
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.kronecker import KroneckerBlock, KroneckerPrecision
 from laplacebook.gaussian.low_rank import LowRankPrecision
-from laplacebook.gaussian.normal import (
-    LinearGaussian,
-    condition,
-    expected_quadratic_form,
-    kl_divergence,
-    linear_gaussian,
-    marginal,
-)
 from laplacebook.gaussian.precision import (
     BlockPrecision,
     DensePrecision,
@@ -46,13 +23,87 @@ from laplacebook.gaussian.precision import (
     Precision,
 )
 from laplacebook.model.sharding import shard
-from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
-from laplacebook.predictive.predict import Prediction, predict
 from laplacebook.search.certificate import Certificate
-from laplacebook.search.train import train
-from laplacebook.taylor import taylor_coefficients, taylor_polynomial
-from laplacebook.trust.diagnose import diagnose
-from laplacebook.trust.diagnosis import Diagnosis
+
+if TYPE_CHECKING:
+    from laplacebook import datasets, exercises, models, plotting
+    from laplacebook.base.estimate import Estimate
+    from laplacebook.base.weights import pareto_k
+    from laplacebook.evidence.bic import bic
+    from laplacebook.evidence.bridge import bridge_sampling
+    from laplacebook.evidence.comparison import compare
+    from laplacebook.evidence.importance import importance_sampling
+    from laplacebook.evidence.maximize_evidence import EvidenceMaximum, maximize_evidence
+    from laplacebook.evidence.prior_sampling import prior_sampling
+    from laplacebook.evidence.quadrature import gauss_hermite
+    from laplacebook.fit.chunked_density import Chunks
+    from laplacebook.fit.laplace_of_chunks import laplace_of_chunks
+    from laplacebook.fit.laplace_of_density import laplace_of_density
+    from laplacebook.fit.load import load
+    from laplacebook.fit.maximum_likelihood import maximum_likelihood
+    from laplacebook.gaussian.normal import (
+        LinearGaussian,
+        condition,
+        expected_quadratic_form,
+        kl_divergence,
+        linear_gaussian,
+        marginal,
+    )
+    from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
+    from laplacebook.predictive.predict import Prediction, predict
+    from laplacebook.search.train import train
+    from laplacebook.taylor import taylor_coefficients, taylor_polynomial
+    from laplacebook.trust.diagnose import diagnose
+    from laplacebook.trust.diagnosis import Diagnosis
+else:
+    #: public name -> the module that has it: what a fit does not need is imported when it is first used
+    _LATER = {
+        "bic": "evidence.bic",
+        "bridge_sampling": "evidence.bridge",
+        "Chunks": "fit.chunked_density",
+        "compare": "evidence.comparison",
+        "condition": "gaussian.normal",
+        "diagnose": "trust.diagnose",
+        "Diagnosis": "trust.diagnosis",
+        "Estimate": "base.estimate",
+        "EvidenceMaximum": "evidence.maximize_evidence",
+        "expected_quadratic_form": "gaussian.normal",
+        "gauss_hermite": "evidence.quadrature",
+        "importance_sampling": "evidence.importance",
+        "kl_divergence": "gaussian.normal",
+        "laplace_of_chunks": "fit.laplace_of_chunks",
+        "laplace_of_density": "fit.laplace_of_density",
+        "linear_gaussian": "gaussian.normal",
+        "LinearGaussian": "gaussian.normal",
+        "load": "fit.load",
+        "marginal": "gaussian.normal",
+        "maximize_evidence": "evidence.maximize_evidence",
+        "maximum_likelihood": "fit.maximum_likelihood",
+        "pareto_k": "base.weights",
+        "predict": "predictive.predict",
+        "Prediction": "predictive.predict",
+        "prior_sampling": "evidence.prior_sampling",
+        "probit_approximation": "predictive.averages",
+        "sigmoid_mean": "predictive.averages",
+        "taylor_coefficients": "taylor",
+        "taylor_polynomial": "taylor",
+        "train": "search.train",
+    }
+    _MODULES = ("datasets", "exercises", "models", "plotting")
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"laplacebook.{name}")
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"laplacebook.{_LATER[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))
+
 
 __all__ = [
     "BlockPrecision",
@@ -107,10 +158,3 @@ __all__ = [
     "taylor_polynomial",
     "train",
 ]
-
-
-def __getattr__(name: str) -> ModuleType:
-    """Import :mod:`laplacebook.plotting` when it is used: Matplotlib is slow to import."""
-    if name == "plotting":
-        return import_module("laplacebook.plotting")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import evidence, gaussian, predictive, report, runner
+from benchmarks import evidence, first_calls, gaussian, predictive, report, runner
 from benchmarks.fits import measure
 from benchmarks.runner import Call, Row
 
@@ -52,6 +52,11 @@ def test_a_peer_without_a_mode_has_no_distance():
     assert report.cells(found) == ("a fit", "a peer", "5 s", "4 s", "1.25", "")
 
 
+def test_a_peer_that_is_not_installed_leaves_its_columns_empty():
+    (found,) = runner.results([ROW._replace(peer=None)], 1, rounds(FAKE))
+    assert report.cells(found) == ("a fit", "a peer", "5 s", "", "", "")
+
+
 def test_a_long_measurement_is_not_repeated(monkeypatch):
     monkeypatch.setattr(runner, "ENOUGH", 1e-9)
     assert runner.sampled([Call(ours)], 3, lambda call: {}) == {Call(ours): [{}]}
@@ -67,7 +72,29 @@ def test_the_command_writes_json_and_markdown(tmp_path, monkeypatch, capsys):
     assert record["setting"].keys() >= {"date", "device", "cores", "jax", "scikit-learn"}
     line = "| a fit | a peer  | 2 s  | 4 s  | 0.5       | 2e-01            |"
     assert line in (tmp_path / "latest.md").read_text()
-    assert line in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert (
+        "| a fit | a peer  | 2 s          | 4 s          | 0.5          | 2e-01            |" in out
+    )
+
+
+def test_each_row_is_printed_and_written_before_the_next_is_measured(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def run(call):
+        file = tmp_path / "latest.md"
+        text = file.read_text() if file.exists() else ""
+        seen.append((call.arguments, *("| first " in x for x in (capsys.readouterr().out, text))))
+        return {"next": 1.0}
+
+    row = Row("first", Call(ours, (1,)), Call(peer), "a peer", "next")
+    both = [row, row._replace(what="second", ours=Call(ours, (2,)))]
+    monkeypatch.setattr(runner, "run_alone", run)
+    subject = SimpleNamespace(TITLE="A subject", rows=lambda quick: both)
+    monkeypatch.setattr(command, "SUBJECTS", {"fake": subject})
+    command.main(["fake", "--rounds", "1", "--output", str(tmp_path)])
+    # What the two rows share is measured once.
+    assert seen == [((1,), False, False), ((), False, False), ((2,), True, True)]
 
 
 def test_the_command_line_chooses():
@@ -82,7 +109,7 @@ def test_the_command_line_chooses():
 def test_rows_are_distinct_and_their_calls_can_be_sent(subject, quick):
     rows = command.SUBJECTS[subject].rows(quick)
     assert len({(row.what, row.against) for row in rows}) == len(rows)
-    for call in {call for row in rows for call in (row.ours, row.peer)}:
+    for call in {call for row in rows for call in (row.ours, row.peer) if call}:
         assert call.function.__module__.startswith("benchmarks.")
         assert eval(repr(call.arguments)) == call.arguments
 
@@ -93,6 +120,27 @@ def test_a_real_row_agrees():
     )
     (found,) = runner.results([Row("a fit", ours, peer, "NumPyro SVI", "next")], 1)
     assert found.apart < 1e-3
+
+
+def test_first_fits_by_hand_find_the_mode_of_the_hierarchical_model():
+    ours, peer = (first_calls.fit(way, "schools") for way in ("laplacebook", "scipy_by_hand"))
+    assert runner.distance(ours, peer) < 1e-4
+    assert peer["sd"] == pytest.approx(ours["sd"], rel=1e-4)
+
+
+def test_every_first_call_is_beside_nuts_or_says_why_not():
+    rows = first_calls.rows(quick=True)
+    against = {row.against for row in rows if row.key == "first"}
+    assert set(first_calls.PEERS.values()) < against
+    alone = {row.against for row in rows if row.peer is None}
+    assert alone <= {"laplace-torch (not installed)"}
+
+
+@pytest.mark.parametrize("function", ["predict", "compare"])
+def test_what_follows_a_fit_is_timed_twice(function):
+    found = first_calls.after_a_fit(function)
+    assert found.keys() == {"first", "next"}
+    assert min(found.values()) > 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +27,13 @@ STOREYS = [
 #: where NumPyro's handlers run a model, as the docstring of density.py says
 HANDLERS = {"density", "last_layer", "numpyro_and_arviz", "outcomes", "sites"}
 MOST_LINES = 400
+#: what few sessions use, and every import of the package would pay for
+LATE = {
+    *("arviz", "arviz_stats", "equinox", "flax", "jax.experimental.jet", "matplotlib", "optax"),
+    *("scipy.integrate", "scipy.optimize", "scipy.stats"),
+    *("laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
+}
+MOST_MODULES = 90  # of an import of the package after that of NumPyro: all of them would be 250
 
 
 def module_of(path):
@@ -141,3 +150,39 @@ def test_no_file_gives_a_name_twice():
     """The second would change what the functions above it mean."""
     given = {m: list(names_at_top(ast.parse(path.read_text()))) for m, path in MODULES.items()}
     assert not {m: names for m, names in given.items() if len(names) > len(set(names))}
+
+
+def printed(code):
+    """What a fresh process prints, word by word."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    return done.stdout.split()
+
+
+def test_an_import_takes_what_a_fit_needs_and_no_more():
+    found = printed(
+        "import sys, numpyro; before = set(sys.modules); import laplacebook;"
+        "print(*(set(sys.modules) - before))"
+    )
+    assert "laplacebook.search.newton" in found
+    assert not LATE & set(found)
+    assert len(found) <= MOST_MODULES
+
+
+def test_a_name_that_is_imported_late_is_there_like_any_other():
+    names = printed("import laplacebook; print(*dir(laplacebook))")
+    assert set(laplacebook.__all__) <= set(names)
+    late = "maximize_evidence, models, plotting, predict"
+    assert printed(f"from laplacebook import {late}; print(predict.__module__)") == [
+        "laplacebook.predictive.predict"
+    ]
+    assert all(hasattr(laplacebook, name) for name in laplacebook.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'predicts'"):
+        _ = laplacebook.predicts
+
+
+def test_what_is_imported_late_is_what_a_type_checker_is_told():
+    (told,) = (node for node in ast.parse(MODULES[""].read_text()).body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in told.body for alias in node.names}
+    late = {name: f"laplacebook.{module}" for name, module in laplacebook._LATER.items()}
+    assert seen == late | dict.fromkeys(laplacebook._MODULES, "laplacebook")

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.optimize import OptimizeResult, minimize
 
 from laplacebook.base.errors import LaplaceError, NonFinite, NotConverged
 from laplacebook.base.progress import progress
@@ -74,6 +73,7 @@ def ascend(
     Returns:
         Where it ended. Nothing is raised.
     """
+    from scipy.optimize import OptimizeResult, minimize  # here, because it is slow to import
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal u

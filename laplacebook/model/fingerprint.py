@@ -249,7 +249,9 @@ def _globals(function: types.FunctionType) -> list[Any]:
     """What the names in the code can mean: globals, and modules imported within the function."""
     names, scope = _names(function.__code__), function.__globals__
     imported = [sys.modules[n] for n in names if n not in scope and n in sys.modules]
-    return [(name, scope[name]) for name in names if name in scope] + imported
+    # Without the libraries, which the call that is looked at may import for the first time.
+    readers = [module for module in imported if not _is_library(module)]
+    return [(name, scope[name]) for name in names if name in scope] + readers
 
 
 @functools.lru_cache(maxsize=1024)

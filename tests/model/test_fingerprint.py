@@ -177,6 +177,21 @@ def test_a_change_of_what_code_reads_shows(monkeypatch, value, holder, name):
     require_changed(before, value)
 
 
+def imports_a_library():
+    import colorsys
+
+    return colorsys.ONE_THIRD
+
+
+def test_a_library_that_is_imported_by_the_call_is_no_change(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    before = Fixed(imports_a_library)
+    imports_a_library()
+    assert "colorsys" in sys.modules
+    assert before.value is imports_a_library
+    assert before == Fixed(imports_a_library)
+
+
 def itself(value):
     return value
 
