@@ -17,7 +17,7 @@ from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import follows_gradient
 from laplacebook.search.metric import inside
-from laplacebook.search.mode import locate
+from laplacebook.search.mode import enough, locate
 
 
 class Fit(NamedTuple):
@@ -37,9 +37,20 @@ class Fit(NamedTuple):
     stationary: Array
 
 
-@partial(jax.jit, static_argnames="settings")
 def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
-    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior: compiled."""
+    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior.
+
+    Compiled once for all tolerances.
+    """
+    tolerance = enough(settings.tolerance, jnp.result_type(float))
+    return compiled(density, start, tolerance, settings=replace(settings, tolerance=None))
+
+
+@partial(jax.jit, static_argnames="settings")
+def compiled(
+    density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
+) -> Fit:
+    """The same, with the tolerance that the settings leave out."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
     given = jnp.zeros(()) if start is None else start
     start = density.start() if start is None else start
@@ -47,7 +58,7 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
     nudged = (given == 0) | (settings.curvature == "hessian")
     start = jnp.where(nudged, off_centre(start, density.room(start)), start)
     with twice_differentiable():
-        found = locate(density, start, settings)
+        found = locate(density, start, settings, tolerance)
     room, precision = found.beside.room, found.curvature
     sound = found.certificate.converged & density.valid(found.point)
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
