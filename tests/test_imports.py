@@ -23,7 +23,7 @@ STOREYS = [
     {""},
 ]
 #: where NumPyro's handlers run a model, as the docstring of density.py says
-HANDLERS = {"density", "last_layer", "numpyro_and_arviz", "outcomes", "sites"}
+HANDLERS = {"density", "known_sites", "numpyro_and_arviz", "outcomes", "sites"}
 MOST_LINES = 400
 
 
