@@ -19,7 +19,7 @@ TOLERANCE = 10  # units in the last place of an eigenvalue: where the iteration 
 
 
 def top_eigenpairs(
-    product: Callable[[Float[Array, " D"]], Float[Array, " D"]],
+    product: Partial,
     prior: Float[Array, " D"],
     rank: int,
     key: Key[Array, ""],
@@ -29,8 +29,8 @@ def top_eigenpairs(
     Lehoucq, Sorensen and Yang (1998). Not under ``jit`` or ``vmap``.
 
     Args:
-        product: v -> G v for a symmetric G, shape (D,) each. A ``jax.tree_util.Partial`` keeps the
-            arrays that it holds out of the compiled program.
+        product: v -> G v for a symmetric G, shape (D,) each; a ``jax.tree_util.Partial``, which keeps
+            the arrays that it holds out of the compiled program.
         prior: the diagonal of P, positive, shape (D,).
         rank: how many.
         key: a JAX random key, which decides where the iteration begins.
@@ -55,20 +55,20 @@ def top_eigenpairs(
             causes=["a flat prior", "a prior with heavy tails, at a point far from its centre"],
             remedy="choose a normal prior, or a dense structure.",
         )
-    root, operator = jnp.sqrt(prior), Partial(product)
+    root = jnp.sqrt(prior)
     start = jax.random.normal(key, prior.shape, prior.dtype)
-    if not jnp.all(jnp.isfinite(_whitened(operator, root, start))):
+    if not jnp.all(jnp.isfinite(_whitened(product, root, start))):
         raise NonFinite(
             "The curvature of the likelihood is not finite.",
             causes=["a NaN among the data", "a likelihood that is not the sum over its rows"],
             remedy="look at the curvature's diagonal, and at the log likelihood of each row.",
         )
     if SHARE * rank >= prior.size:
-        values, vectors = jnp.linalg.eigh(_matrix(operator, root))
+        values, vectors = jnp.linalg.eigh(_matrix(product, root))
     else:
-        values, vectors = map(jnp.asarray, _lanczos(operator, root, rank, start))
+        values, vectors = map(jnp.asarray, _lanczos(product, root, rank, start))
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    residuals = jnp.linalg.norm(_residuals(operator, root, values, vectors), axis=0)
+    residuals = jnp.linalg.norm(_residuals(product, root, values, vectors), axis=0)
     rounding = ROUNDING * jnp.finfo(prior.dtype).eps * jnp.max(jnp.abs(values))
     if not jnp.all(residuals <= rounding):
         raise _not_converged(f"A residual is {float(jnp.max(residuals)):.1e}.")

@@ -105,9 +105,7 @@ def blocks(
     return tuple(block.whole() for block in jax.tree.map(lambda x: sound * x, of_sites))
 
 
-def gauss_newton_product(
-    density: ModelDensity, u: Float[Array, " D"]
-) -> Callable[[Float[Array, " D"]], Float[Array, " D"]]:
+def gauss_newton_product(density: ModelDensity, u: Float[Array, " D"]) -> Partial:
     """The Gauss-Newton matrix as a function v -> J'HJ v, over all rows at once and without a matrix.
 
     Args:

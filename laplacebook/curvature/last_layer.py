@@ -1,45 +1,18 @@
 """The last layer of a model alone, with all that is before it held fixed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from numpyro import handlers
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import depends_on
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.fingerprint import name_of
-
-
-@dataclass(frozen=True)
-class LastLayer:
-    """A model some of whose latent sites have known values, which no longer are sites.
-
-    Attributes:
-        model: the whole model.
-        fixed: the known values by site.
-    """
-
-    model: Callable
-    fixed: dict[str, Array]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "__wrapped__", self.model)  # for inspect.signature
-
-    @property
-    def __name__(self) -> str:
-        return f"last layer of {name_of(self.model)}"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the whole model, of which the known sites are not seen."""
-        with handlers.block(hide=list(self.fixed)), handlers.substitute(data=self.fixed):
-            return self.model(*args, **kwargs)
+from laplacebook.model.known_sites import LastLayer
 
 
 def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:

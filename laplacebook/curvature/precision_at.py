@@ -5,6 +5,7 @@ from itertools import accumulate, pairwise
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
@@ -97,10 +98,9 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
             :func:`~laplacebook.curvature.eigenvalues.top_eigenpairs`.
     """
     require_numbers('structure="low_rank"', u)
-    prior, separate = prior_curvature(density, u)
+    product, (prior, separate) = _product_and_prior(density, u)
     if not separate:
         raise coupled("low_rank")
-    product = gauss_newton.gauss_newton_product(density, u)
     vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
     rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(values))
     if values[-1] < -rounding:
@@ -111,6 +111,11 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
             remedy='use structure="dense", or a smaller rank. Nothing was set to zero.',
         )
     return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
+
+
+@jax.jit
+def _product_and_prior(density: ModelDensity, u: Array) -> tuple[Partial, tuple[Array, Array]]:
+    return gauss_newton.gauss_newton_product(density, u), prior_curvature(density, u)
 
 
 def coupled(structure: str) -> UnsupportedModel:

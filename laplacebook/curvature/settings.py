@@ -19,7 +19,7 @@ _OF_THE_HESSIAN = ("dense", "diagonal", "block", "last_layer")
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a fit that are part of its program.
+    """The options of a fit: all but the tolerance are part of its program.
 
     Attributes:
         curvature: ``"hessian"``, ``"gauss_newton"`` or ``"empirical_fisher"``, of the likelihood;

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.curvature.last_layer import LastLayer
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.plain_function import is_plain
 
 

@@ -18,6 +18,7 @@ from laplacebook.base.weights import defined
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit.require_fit import require_fit, require_proper
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 
 _ITERATIONS = 1000
@@ -85,7 +86,8 @@ def bridge_sampling(
     proposed = importance_weights(approx, key, number, progress_bar=progress_bar)
     if jnp.all(points == points[0]):
         raise ValueError("All posterior draws are the same: they are of a chain that did not move.")
-    drawn = at_many(_log_ratio, (approx,), points, progress_bar)
+    operands = (approx.density, approx.mode_vector, approx.precision)
+    drawn = at_many(_log_ratio, operands, points, progress_bar)
     if jnp.isneginf(drawn).any():
         raise ValueError(
             "A posterior draw has density zero: it is of another model, or of other data."
@@ -94,8 +96,9 @@ def bridge_sampling(
     return _bridge(np.asarray(drawn, float).reshape(chains, -1), np.asarray(proposed, float))
 
 
-def _log_ratio(approx: LaplaceApproximation, u: Array) -> Array:
-    return approx.density.log_joint(u) - approx.log_density(u)
+def _log_ratio(density: ModelDensity, mode: Array, precision: Precision, u: Array) -> Array:
+    offset = u - mode
+    return density.log_joint(u) + precision.log_volume() + offset @ precision.matvec(offset) / 2
 
 
 def _bridge(drawn: np.ndarray, proposed: np.ndarray) -> Estimate:

@@ -201,16 +201,7 @@ class ChunkedDensity(ModelDensity):
     """The log joint of all chunks, of which some rows of the first alone are held.
 
     It knows the latent sites and what they are at a point. Its value takes a pass.
-
-    Attributes:
-        passes: through the chunks.
     """
-
-    passes: Passes = field(metadata=STATIC)
-
-    def parts(self) -> Iterator[ModelDensity]:
-        """The shares of the chunks."""
-        yield from self.passes.parts()
 
     def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
         """The trace of the model without the data that it observes, and log densities that are NaN."""
@@ -242,6 +233,22 @@ class ChunkedDensity(ModelDensity):
             causes=["laplace_of_chunks made it"],
             remedy="use laplace where all rows fit into memory, or on a random subset of them.",
         )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchedChunks(ChunkedDensity):
+    """The same while the chunks are at hand, for an error to explain where a search ended.
+
+    Attributes:
+        passes: through the chunks.
+    """
+
+    passes: Passes = field(metadata=STATIC)
+
+    def parts(self) -> Iterator[ModelDensity]:
+        """The shares of the chunks."""
+        yield from self.passes.parts()
 
 
 def _other_sites(number: int) -> UnsupportedModel:

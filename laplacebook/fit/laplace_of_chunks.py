@@ -16,7 +16,7 @@ from laplacebook.curvature.hessian import twice_differentiable, value_gradient_h
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.fit.chunk_checks import changed, require_same_prior, same_to
-from laplacebook.fit.chunked_density import ChunkedDensity, Part, Passes
+from laplacebook.fit.chunked_density import ChunkedDensity, Part, Passes, SearchedChunks
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import (
     BlockPrecision,
@@ -133,9 +133,9 @@ def laplace_of_chunks(
     stationary = bool(found.certificate.converged)
     sound = stationary and _confirmed(passes, found, exact)
     certificate = replace(found.certificate, converged=jnp.asarray(sound))
-    density = ChunkedDensity(passes.first.call, space, passes)
     if throw and not sound:
-        raise explain(density, found.point, certificate, stationary)
+        searched = SearchedChunks(passes.first.call, space, passes)
+        raise explain(searched, found.point, certificate, stationary)
     precision = exact
     if sound and curvature != "hessian":
         precision = _summed(passes, found.point, settings)
@@ -153,7 +153,7 @@ def laplace_of_chunks(
         terms.log_likelihood,
         terms.log_prior,
         certificate,
-        density,
+        ChunkedDensity(passes.first.call, space),
         settings=settings,
     )
 

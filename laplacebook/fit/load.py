@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.errors import LaplaceError
-from laplacebook.curvature.last_layer import LastLayer
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Stored, look, read
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.sites import Site
 
 _BENT = 0.01  # relative change of the curvature along one direction

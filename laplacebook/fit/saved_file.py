@@ -18,11 +18,11 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel, failed_fit
 from laplacebook.base.version import __version__
-from laplacebook.curvature.last_layer import LastLayer
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.as_arrays import from_arrays, to_arrays
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.plain_function import is_plain
 from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms

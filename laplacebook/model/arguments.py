@@ -19,6 +19,7 @@ from numpyro.primitives import Messenger
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import STATIC
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
+from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
 
@@ -30,11 +31,13 @@ _NUMBERS = bool | int | float | complex
 class Call:
     """A function, such as a model, and the arguments that it is called with.
 
-    As a pytree its leaves are the arrays among the arguments (data); all else (the function, Python
-    numbers, strings, callables) is part of the program, and a new value compiles anew.
+    As a pytree its leaves are the arrays among the arguments (data), and the known values of a last
+    layer; all else (the function, Python numbers, strings, callables) is part of the program, and a
+    new value compiles anew.
 
     Attributes:
         data: the leaves of the arguments that are arrays, None elsewhere.
+        known: the values of the sites before a last layer, by site; None for any other function.
         fixed_function: the function, and what tells whether it has changed.
         structure: of the arguments.
         constants: the leaves that are no data, None elsewhere.
@@ -42,6 +45,7 @@ class Call:
     """
 
     data: list[Any]
+    known: dict[str, Any] | None
     fixed_function: Fixed = field(metadata=STATIC)
     structure: PyTreeDef = field(metadata=STATIC)
     constants: tuple[Fixed | None, ...] = field(metadata=STATIC)
@@ -63,12 +67,15 @@ class Call:
             raise _masked(_named(function, args, kwargs or {}))
         data = [_own(leaf) if is_data(leaf) else None for leaf in leaves]
         constants = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
-        return cls(data, Fixed(function), structure, constants, placement_of(data))
+        last = function if isinstance(function, LastLayer) else None
+        known, model = (last.fixed, last.model) if last else (None, function)
+        return cls(data, known, Fixed(model), structure, constants, placement_of(data))
 
     @property
     def function(self) -> Callable:
         """The function, unchanged since the call was made."""
-        return self.fixed_function.value
+        function = self.fixed_function.value
+        return function if self.known is None else LastLayer(function, self.known)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
+from jax.tree_util import GetAttrKey
 from jaxtyping import Array, Bool, Float, Int
 from numpyro import distributions as dist
 from numpyro.distributions.distribution import validation_enabled
@@ -32,6 +33,14 @@ class Rows:
     density: Any
     number: int = field(metadata=STATIC)
     carried: tuple[bool, ...] = field(metadata=STATIC)
+
+    @classmethod
+    def of(cls, density: Any, number: int) -> "Rows":
+        """The rows of a model or a call: of its arrays those of N rows, but for what a last layer knows."""
+        leaves = jax.tree_util.tree_leaves_with_path(density)
+        known = GetAttrKey("known")
+        carried = (jnp.shape(x)[:1] == (number,) and known not in path for path, x in leaves)
+        return cls(density, number, tuple(carried))
 
     def take(self, index: Int[Array, " B"]) -> Any:
         """The model with B of the rows, as if there were no others; also under ``vmap``."""
@@ -102,8 +111,7 @@ def rows_of(density: ModelDensity) -> Rows:
     if len(lengths) != 1 or () in lengths:
         raise _no_rows("its observed sites have no first axis in common")
     ((number,),) = lengths
-    carried = tuple(jnp.shape(x)[:1] == (number,) for x in jax.tree.leaves(density))
-    rows = Rows(density, number, carried)
+    rows = Rows.of(density, number)
     seen: list[tuple] = []
 
     def look(index: Array) -> None:

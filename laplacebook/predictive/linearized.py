@@ -193,8 +193,7 @@ def _rows_of_predictor(new: Call, outcome: Callable[[Call], Any]) -> Rows | None
     shape = jax.eval_shape(lambda: outcome(new).predictor).shape
     if not shape:
         return None
-    carried = tuple(jnp.shape(x)[:1] == shape[:1] for x in jax.tree.leaves(new))
-    rows = Rows(new, shape[0], carried)
+    rows = Rows.of(new, shape[0])
     try:
         one = jax.eval_shape(lambda: outcome(rows.take(jnp.zeros(1, int))).predictor)
     except (LaplaceError, TypeError, ValueError, AssertionError):

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from laplacebook.curvature.eigenvalues import ritz
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.metric import COARSEST
 
 MEMORY = 30  # steps of L-BFGS
 ROUNDS = 100  # of a search, each in the metric of the point where it begins
@@ -45,7 +44,7 @@ def search_by_lbfgs(
     f: Callable[[Array], tuple[Array, Any]],
     precision_at: Callable[[Array], Precision],
     start: Float[Array, " D"],
-    tolerance: float | None = None,
+    tolerance: Float[Array, ""] | float,
 ) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
@@ -60,15 +59,13 @@ def search_by_lbfgs(
         precision_at: the precision at a point, with ``whitened`` and ``half_solve``; where it is not
             positive definite it is NaN, and the round makes do with the identity.
         start: where the search begins, shape (D,).
-        tolerance: the Newton decrement that is small enough; by default the square root of the
-            machine precision, or in single precision 0.001.
+        tolerance: the Newton decrement that is small enough.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
         is certified where the Newton decrement by that precision is at most the tolerance, and the
         Hessian has no direction of negative curvature among those that ten steps of Lanczos see.
     """
-    near_enough = enough(tolerance, start.dtype)
 
     def look(x: Array) -> tuple[Array, Any, Array, Any, Array]:
         (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
@@ -78,7 +75,7 @@ def search_by_lbfgs(
         return value, beside, gradient, precision, decrement
 
     def near(state: _State) -> Array:
-        return state.decrement <= near_enough
+        return state.decrement <= tolerance
 
     def go_on(state: _State) -> Array:
         going = (state.rounds <= ROUNDS) & (state.waited < STALLED)
@@ -92,14 +89,14 @@ def search_by_lbfgs(
             [
                 lambda: (state.x, jnp.zeros((), int)),
                 lambda: (_downhill(state), jnp.ones((), int)),
-                lambda: _round(f, state, near_enough),
+                lambda: _round(f, state, tolerance),
             ],
         )
         value, beside, gradient, precision, decrement = look(x)
         nearer = near(state) | (decrement < state.best / 2)
         lower = value < state.f - 1e-3
         way, lowest = lax.cond(
-            decrement <= near_enough,
+            decrement <= tolerance,
             lambda: _lowest(f, x, precision),
             lambda: (jnp.zeros_like(x), jnp.zeros((), x.dtype)),
         )
@@ -142,13 +139,6 @@ def search_by_lbfgs(
     return Search(end.x, end.beside, end.precision, certificate)
 
 
-def enough(tolerance: float | None, dtype: Any) -> float:
-    """The Newton decrement that passes for a mode."""
-    if tolerance is not None:
-        return tolerance
-    return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
-
-
 def _lowest(f: Callable, x: Array, precision: Precision) -> tuple[Array, Array]:
     """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
     product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
@@ -172,7 +162,7 @@ def _downhill(state: _State) -> Array:
     return state.x - state.way * jnp.where(state.gradient @ state.way > 0, 1, -1)
 
 
-def _round(f: Callable, state: _State, near_enough: float) -> tuple[Array, Array]:
+def _round(f: Callable, state: _State, tolerance: Array | float) -> tuple[Array, Array]:
     """One round: the point, and how many steps led there."""
     regular = jnp.isfinite(state.decrement)
     size = jnp.maximum(jnp.linalg.norm(state.gradient), 1)
@@ -181,7 +171,7 @@ def _round(f: Callable, state: _State, near_enough: float) -> tuple[Array, Array
         return state.x + jnp.where(regular, state.precision.whitened(z), z / size)
 
     first = _at(jnp.zeros_like(state.x))
-    end = _steps(lambda z: f(point(z))[0], first, STEPS, near_enough / 4)
+    end = _steps(lambda z: f(point(z))[0], first, STEPS, tolerance / 4)
     x = point(end.z)
     return jnp.where(jnp.all(jnp.isfinite(x)), x, state.x), end.steps
 
@@ -203,7 +193,9 @@ def _at(z: Array) -> _Descent:
     return _Descent(z, _solver().init(z), jnp.full_like(z, jnp.inf), jnp.zeros((), int))
 
 
-def _steps(g: Callable[[Array], Array], first: _Descent, most: int, slope: float) -> _Descent:
+def _steps(
+    g: Callable[[Array], Array], first: _Descent, most: int, slope: Array | float
+) -> _Descent:
     """So many more steps of L-BFGS, fewer where the gradient is as short as ``slope``."""
     import optax
 

@@ -20,6 +20,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.lbfgs import descend, search_by_lbfgs
+from laplacebook.search.metric import COARSEST
 from laplacebook.search.newton import newton
 
 # Coordinates: beyond them the search descends without a Hessian, and takes one at the end.
@@ -95,7 +96,22 @@ def no_tangents(certificate: Certificate) -> Certificate:
     return jax.tree.map(tangent, certificate)
 
 
-def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings) -> Search:
+def enough(tolerance: float | None, dtype: Any) -> float:
+    """The Newton decrement that passes for a mode.
+
+    By default the square root of the machine precision, or in single precision 0.001.
+    """
+    if tolerance is not None:
+        return float(tolerance)
+    return float(jnp.finfo(dtype).eps) ** 0.5 if dtype == jnp.float64 else COARSEST
+
+
+def locate(
+    density: ModelDensity,
+    start: Float[Array, " D"],
+    settings: Settings,
+    tolerance: Float[Array, ""] | float,
+) -> Search:
     """The mode that a search from ``start`` reaches, and the precision there.
 
     By Newton steps where the curvature is the Hessian, else by :func:`~laplacebook.search.lbfgs.search_by_lbfgs`.
@@ -106,6 +122,7 @@ def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings)
         density: the log joint.
         start: where the search begins, shape (D,).
         settings: of the fit.
+        tolerance: the Newton decrement that passes for a mode where the curvature is not the Hessian.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the parts of the log joint and the
@@ -125,12 +142,12 @@ def locate(density: ModelDensity, start: Float[Array, " D"], settings: Settings)
 
     f, of_f = jax.closure_convert(loss, start, density)
     a, of_a = jax.closure_convert(curved, start, density)
-    return _by_lbfgs(f, a, settings.tolerance, start, ((density, *of_f), (density, *of_a)))
+    return _by_lbfgs(f, a, start, ((density, *of_f), (density, *of_a)), tolerance)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _by_lbfgs(
-    f: Callable, precision_at: Callable, tolerance: float | None, start: Array, constants: Any
+    f: Callable, precision_at: Callable, start: Array, constants: Any, tolerance: Array | float
 ) -> Search:
     of_f, of_a = constants
     return search_by_lbfgs(
@@ -140,10 +157,10 @@ def _by_lbfgs(
 
 @_by_lbfgs.defjvp
 def _by_lbfgs_jvp(
-    f: Callable, precision_at: Callable, tolerance: float | None, primals: tuple, tangents: tuple
+    f: Callable, precision_at: Callable, primals: tuple, tangents: tuple
 ) -> tuple[Search, Search]:
-    start, (of_f, of_a) = primals
-    end = _by_lbfgs(f, precision_at, tolerance, *primals)
+    start, (of_f, of_a), _ = primals
+    end = _by_lbfgs(f, precision_at, *primals)
     to_f, to_a = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:

@@ -18,7 +18,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
 from laplacebook.search.certificate import Certificate
-from laplacebook.search.lbfgs import enough
+from laplacebook.search.mode import enough
 from laplacebook.search.no_mode import jumps_about
 
 

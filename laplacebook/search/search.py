@@ -29,7 +29,7 @@ from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import drive, looks_as_its_gradient
 from laplacebook.search.follows_gradient import follows_gradient
 from laplacebook.search.metric import inside
-from laplacebook.search.mode import locate
+from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
@@ -57,11 +57,11 @@ class Fit(NamedTuple):
 def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior."""
     if not _may_be_driven(density, settings):
-        return compiled_search(density, start, settings)
+        return _compiled(density, start, settings)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     if u.size > COORDINATES or u.size * max(u.size, numbers_in(density)) > WORK:
-        return compiled_search(density, start, settings)
+        return _compiled(density, start, settings)
     return _driven(density, off_centre(u, room), sizes, settings)
 
 
@@ -114,9 +114,16 @@ def _driven(density: ModelDensity, start: np.ndarray, sizes: list[int], settings
     return jax.device_put(_fit(found, np.asarray(sound)))
 
 
+def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+    tolerance = enough(settings.tolerance, jnp.result_type(float))
+    return compiled_search(density, start, tolerance, settings=replace(settings, tolerance=None))
+
+
 @partial(jax.jit, static_argnames="settings")
-def compiled_search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
-    """The same as one compiled program; arguments as of :func:`search`."""
+def compiled_search(
+    density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
+) -> Fit:
+    """The same as one program, for all tolerances: the settings leave it out."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
     given = jnp.zeros(()) if start is None else start
     start = density.start() if start is None else start
@@ -124,7 +131,7 @@ def compiled_search(density: ModelDensity, start: Array | None, settings: Settin
     nudged = (given == 0) | (settings.curvature == "hessian")
     start = jnp.where(nudged, off_centre(start, density.room(start)), start)
     with twice_differentiable():
-        found = locate(density, start, settings)
+        found = locate(density, start, settings, tolerance)
     room, precision = found.beside.room, found.curvature
     sound = found.certificate.converged & density.valid(found.point)
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)

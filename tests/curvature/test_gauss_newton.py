@@ -1,5 +1,7 @@
 """The Gauss-Newton and the empirical Fisher matrix against their definitions, and the prior's Hessian."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +14,12 @@ from laplacebook.base.jaxprs import array_sizes
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature import symmetric_blocks as symmetric
 from laplacebook.curvature.hessian import matrix_of, prior_curvature, prior_hessian
+from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.curvature.symmetric_blocks import LayerBlock
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import require_sum, row_log_likelihoods
+from laplacebook.models import bayesian_mlp
 from tests.curvature.test_outputs_and_loss import X, binary, density_of, of_fixed_size, real, u
 from tests.models import logistic
 
@@ -132,6 +136,17 @@ def test_products_and_all_rows_at_once():
     np.testing.assert_allclose(jax.jit(_applied)(product, u), right @ u, rtol=1e-12)
     fixed = jax.jit(gauss_newton.dense)(ModelDensity.of(of_fixed_size, (X, real)), u[:2])
     np.testing.assert_allclose(fixed, X.T @ X, rtol=1e-12)
+
+
+def test_known_values_as_many_as_the_rows_are_not_by_row():
+    data = (X, real)
+    whole = ModelDensity.of(partial(bayesian_mlp, widths=(len(X),)), data)
+    layer = last_layer_of(whole, jnp.linspace(-1, 1, whole.dimension))
+    known = layer.model.fixed
+    assert known["b1"].shape == real.shape
+    features = np.hstack([np.tanh(X @ known["w1"] + known["b1"]), np.ones((len(X), 1))])
+    found = jax.jit(gauss_newton.dense)(layer, jnp.zeros(layer.dimension))
+    np.testing.assert_allclose(found, features.T @ features, rtol=1e-11, atol=1e-12)
 
 
 def standardised(X, y):

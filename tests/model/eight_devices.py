@@ -74,10 +74,13 @@ def test_sharded_data_give_the_same_numbers_and_stay_where_they_lie(name):
     one = lb.laplace(model, *data, **options)
     start = one.mode_vector if name == "kronecker" else None  # of its many modes the same
     density = ModelDensity.of(model, tuple(map(spread, data)), {})
-    program = compiled_search.lower(density, start, settings=Settings(**options)).compile()
+    tolerance = options.get("tolerance", 1e-8)
+    program = compiled_search.lower(
+        density, start, tolerance, settings=Settings(**options)
+    ).compile()
     assert "all-reduce" in program.as_text()
     assert not gathered(program)
-    many = program(density, start)
+    many = program(density, start, tolerance)
     assert many.certificate.converged
     np.testing.assert_allclose(many.mode_vector, one.mode_vector, atol=1e-10)
     np.testing.assert_allclose(many.log_likelihood, one.log_likelihood, rtol=1e-10)

@@ -1,0 +1,147 @@
+"""A second call with the same shapes, of other data and with another key, compiles nothing."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+from jax import monitoring
+
+import laplacebook as lb
+from laplacebook.models import bayesian_mlp
+from tests.models import coin, logistic
+
+COMPILED = []
+KEYS = [jax.random.key(i) for i in range(2)]
+WIDTHS = {"widths": (2,)}
+START = {
+    "w1": np.array([[1.0, -1.5]]),
+    "b1": np.array([0.5, 0.3]),
+    "w2": np.array([[1.0], [-1.0]]),
+    "b2": np.array([0.1]),
+}
+HYPERPARAMETERS = {"prior_precision": 1.0, "noise_precision": 10.0}
+
+
+def _note(event, _duration, **about):
+    if event == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(about.get("fun_name", "a program"))
+
+
+monitoring.register_event_duration_secs_listener(_note)
+
+
+def compiled(call, *args):
+    """The programs that a call compiles."""
+    before = len(COMPILED)
+    jax.block_until_ready(jax.tree.leaves(call(*args)))
+    return COMPILED[before:]
+
+
+def tosses(i):
+    return np.array([1.0, 1, 1, 0, 1, 1, i, 1, 0])
+
+
+def rows(i):
+    rng = np.random.default_rng(i)
+    features = rng.normal(size=(12, 1))
+    return features, np.sin(2 * features[:, 0]) + 0.1 * rng.normal(size=12)
+
+
+def classes(i):
+    features, targets = rows(i)
+    return features, (targets > 0).astype(float)
+
+
+@cache
+def one_coin(i):
+    return lb.laplace(coin, tosses(i))
+
+
+@cache
+def regression(i):
+    return lb.laplace(logistic, *classes(i))
+
+
+def network(i, **options):
+    options = {"curvature": "gauss_newton", "start": START} | options
+    return lb.laplace(bayesian_mlp, *rows(i), noise_precision=10.0, **WIDTHS, **options)
+
+
+@cache
+def last_layer(i):
+    return network(i, structure="last_layer")
+
+
+def in_chunks(i):
+    return lb.laplace_of_chunks(logistic, lb.Chunks(*classes(i), size=4))
+
+
+def draws(i):
+    return one_coin(i).sample(jax.random.key(7), (50,))
+
+
+CALLS = {
+    "laplace": lambda i: lb.laplace(coin, tosses(i)),
+    "laplace from a start": lambda i: lb.laplace(coin, tosses(i), start={"theta": 0.4 + i / 10}),
+    "laplace from several starts": lambda i: (
+        lb.laplace(coin, tosses(i), starts=3, key=KEYS[i]).log_evidence
+    ),
+    "another tolerance": lambda i: network(i, tolerance=[None, 1e-3][i]),
+    "last layer": last_layer.__wrapped__,
+    "low rank": lambda i: network(i, structure="low_rank", rank=2),
+    "nearly full rank": lambda i: network(i, structure="low_rank", rank=5),
+    "in chunks": in_chunks,
+    "maximum likelihood": lambda i: lb.maximum_likelihood(coin, tosses(i)),
+    "train": lambda i: lb.train(bayesian_mlp, *rows(i), key=KEYS[i], steps=60, **WIDTHS),
+    "diagnose": lambda i: repr(lb.diagnose(one_coin(i), KEYS[i], 200, starts=2)),
+    "predict": lambda i: lb.predict(regression(i), rows(i + 2)[0]),
+    "predict, linearized": lambda i: lb.predict(last_layer(i), rows(i + 2)[0], **WIDTHS),
+    "predict, monte carlo": lambda i: lb.predict(
+        regression(i), rows(i + 2)[0], method="monte_carlo", key=KEYS[i], num_samples=50
+    ),
+    "predict from chunks": lambda i: lb.predict(in_chunks(i), rows(i + 2)[0]),
+    "compare": lambda i: repr(lb.compare({"one": one_coin(i), "same": one_coin(i)})),
+    "importance sampling": lambda i: repr(lb.importance_sampling(one_coin(i), KEYS[i], 200)),
+    "bridge sampling": lambda i: repr(lb.bridge_sampling(one_coin(i), draws(i), KEYS[i])),
+    "prior sampling": lambda i: repr(
+        lb.prior_sampling(coin, tosses(i), key=KEYS[i], num_samples=200)
+    ),
+    "quadrature": lambda i: lb.gauss_hermite(one_coin(i)),
+    "maximize the evidence": lambda i: repr(
+        lb.maximize_evidence(last_layer(i), HYPERPARAMETERS, throw=False)
+    ),
+    "sample": lambda i: one_coin(i).sample(KEYS[i], (3,)),
+    "summary": lambda i: repr(one_coin(i).summary()),
+    "print": lambda i: repr(one_coin(i)),
+    "print a last layer": lambda i: repr(last_layer(i)),
+    "print a fit in chunks": lambda i: repr(in_chunks(i)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_next_call_compiles_nothing(name):
+    call = CALLS[name]
+    call(0)
+    assert not compiled(call, 1)
+
+
+def test_a_program_that_is_compiled_is_seen():
+    assert compiled(jax.jit(lambda x: x + 1), np.zeros(3))
+
+
+def test_bridge_sampling_of_a_fit_with_another_tolerance():
+    def call(tolerance):
+        approx = network(0, tolerance=tolerance)
+        return repr(lb.bridge_sampling(approx, approx.sample(KEYS[0], (50,)), KEYS[1]))
+
+    call(None)
+    assert not compiled(call, 1e-3)
+
+
+def test_the_tolerance_is_the_one_that_was_asked_for():
+    """And not that of the fit before, whose program it shares."""
+    few, many = (network(0, tolerance=tolerance) for tolerance in (0.9, 1e-10))
+    assert 1e-10 < few.certificate.newton_decrement < 0.9
+    assert many.certificate.newton_decrement <= 1e-10
+    assert few.certificate.iterations < many.certificate.iterations
