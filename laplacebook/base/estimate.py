@@ -111,8 +111,11 @@ def effective_sample_size(log_weights: Float[Numbers, "*B S"]) -> Float[Numbers,
     """
     log_weights = on_host(log_weights)
     xp = namespace(log_weights)
-    size = xp.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights))
-    return xp.where(xp.all(xp.isneginf(log_weights), axis=-1), 0, size)
+    nothing = xp.all(xp.isneginf(log_weights), axis=-1)
+    known = xp.where(nothing[..., None], 0, log_weights)
+    with np.errstate(over="ignore"):  # a weight of e^(-10^38) counts as zero
+        size = xp.exp(2 * logsumexp(known) - logsumexp(2 * known))
+    return xp.where(nothing, 0, size)
 
 
 def _as_estimate(other: Any) -> Estimate:

@@ -28,8 +28,10 @@ def logsumexp(x: Any) -> Any:
     """log sum exp(x) over the last axis; minus infinity if all of them are, NaN if one is NaN."""
     if namespace(x) is jnp:
         return jax.scipy.special.logsumexp(x, axis=-1)
-    with np.errstate(all="ignore"):
-        return np.logaddexp.reduce(x, axis=-1)
+    top = np.max(x, axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(np.exp(x - top), axis=-1)) + top[..., 0]
 
 
 def select(condition: Any, new: _T, old: _T) -> _T:

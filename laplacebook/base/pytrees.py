@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from laplacebook.base.namespace import Numbers, namespace
 
@@ -33,8 +33,8 @@ def on_host(tree: Any) -> Any:
     return jax.tree.map(leaf, tree)
 
 
-def from_host(x: Numbers) -> Array:
-    """A number or an array that may be NumPy's as one of JAX's."""
+def from_host(x: Any) -> Any:
+    """An array, or a number, of NumPy as one of JAX; any other as it is."""
     return x if namespace(x) is jnp else jax.device_put(x)
 
 

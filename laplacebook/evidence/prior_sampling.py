@@ -13,6 +13,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced, loud, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined, estimate_of
@@ -58,7 +59,7 @@ def prior_sampling(
             or the model brings a seed of its own.
         NonFinite: the likelihood is NaN at a draw.
 
-    >>> import numpyro, numpyro.distributions as dist
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> def coin(y):
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
     ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
@@ -88,7 +89,7 @@ def _draw_log_likelihood(density: ModelDensity, key: Array) -> Array:
     return density.draw_log_likelihood(key)
 
 
-def _moves(density: ModelDensity, key: Array) -> Array:
+def _moves(density: ModelDensity, key: Array) -> Numbers:
     """Whether draws depend on the key: not so in a model that brings a seed of its own.
 
     Raises:

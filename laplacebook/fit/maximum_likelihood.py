@@ -55,7 +55,7 @@ def maximum_likelihood(
         NotConverged: the maximum is not attained: it is at the edge of the support or at infinity.
         NotPositiveDefinite: the data do not determine all latent sites.
 
-    >>> import numpyro, numpyro.distributions as dist
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> def coin(y):
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
     ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)

@@ -41,7 +41,7 @@ def observed_numbers(density: ModelDensity, u: Float[Array, " D"]) -> np.ndarray
         not known.
     """
     sites = jax.tree.map(np.asarray, _values_and_masks(density, u))
-    if not sites or not all(value.size for value, _ in sites):
+    if not sites:
         return None
     seen = [np.broadcast_to(value, mask.shape)[mask] for value, mask in sites]
     return np.sort(np.concatenate([x if x.dtype.kind == "f" else x.astype(float) for x in seen]))
@@ -68,7 +68,10 @@ def _scaled(density: ModelDensity, u: Array) -> dict[str, Array]:
 def _values_and_masks(density: ModelDensity, u: Array) -> list[tuple[Array, Array]]:
     """Of each observed site the numbers, and which of them no mask hides."""
     trace, _ = density.trace(u)
+    # A factor is an observed site with an empty value.
     sites = [trace[name] for name in density.observed(trace)]
+    if not all(np.size(site["value"]) for site in sites):
+        return []
     return [(jnp.asarray(site["value"]), _unmasked(site)) for site in sites]
 
 

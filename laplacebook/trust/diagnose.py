@@ -92,7 +92,7 @@ def diagnose(
         LaplaceError: the fit failed.
         NonFinite: the log joint is NaN at a draw, or on a principal axis.
 
-    >>> import numpyro, numpyro.distributions as dist
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace
     >>> def coin(y):
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))

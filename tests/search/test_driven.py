@@ -84,7 +84,9 @@ def test_both_drivers_refuse_alike(model, args, monkeypatch):
 def test_what_is_fitted_often_is_compiled(monkeypatch):
     compiled, found = search.compiled_search, []
     monkeypatch.setattr(search, "PATIENCE", 3)
-    monkeypatch.setattr(search, "compiled_search", lambda *a: found.append(1) or compiled(*a))
+    monkeypatch.setattr(
+        search, "compiled_search", lambda *a, **k: found.append(1) or compiled(*a, **k)
+    )
     evidences = [float(lb.laplace(often_tossed, TOSSES).log_evidence) for _ in range(5)]
     assert len(found) == 2
     np.testing.assert_allclose(evidences, evidences[0], rtol=1e-12)
