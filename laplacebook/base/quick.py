@@ -51,6 +51,7 @@ def jit_quickly(
         little = is_eager() and (work or _given)(*args, **kwargs) <= SMALL
         return (quick if little else plain)(*args, **kwargs)
 
+    call.lower = plain.lower  # type: ignore[attr-defined]
     return call
 
 

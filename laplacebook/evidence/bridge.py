@@ -14,6 +14,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotConverged
 from laplacebook.base.estimate import FEWEST, Estimate
 from laplacebook.base.many_points import at_many
+from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit.require_fit import require_fit, require_proper
@@ -181,6 +182,6 @@ def _coordinates(
     return points, batch[0] if len(batch) == 2 else 1
 
 
-@jax.jit
+@jit_quickly
 def _points(density: ModelDensity, values: dict[str, Array]) -> Float[Array, "S D"]:
     return jax.vmap(density.start)(values)

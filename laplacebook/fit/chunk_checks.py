@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import Rows, add_up, rows_of
 from laplacebook.model.trace import Terms
@@ -72,7 +73,7 @@ def _same_prior(density: ModelDensity, u: Array) -> Bool[Array, ""]:
     return jnp.abs(one - several) <= same_to(several)
 
 
-@jax.jit
+@jit_quickly
 def _log_prior(density: ModelDensity, u: Array) -> Array:
     return density.terms(u).log_prior
 

@@ -15,6 +15,7 @@ from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import STATIC, Leaf
+from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.chunk_checks import changed, require_sum_of_chunks
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.fingerprint import is_data
@@ -263,7 +264,7 @@ def _other_sites(number: int) -> UnsupportedModel:
     )
 
 
-@jax.jit
+@jit_quickly
 def _add(total: Any, value: Any) -> Any:
     return jax.tree.map(jnp.add, total, value)
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
-from laplacebook.base.pytrees import loud
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import loud, on_host
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
@@ -28,6 +31,7 @@ from laplacebook.gaussian.precision import (
 from laplacebook.model.start import off_centre
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Search
+from laplacebook.search.driven import drive
 from laplacebook.search.follows_gradient import (
     LOOK_NODES,
     NODES,
@@ -49,6 +53,7 @@ from laplacebook.search.newton_step import (
     unfinished,
 )
 from laplacebook.search.no_mode import explain
+from laplacebook.search.search import LOOKS
 
 ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode
@@ -158,7 +163,7 @@ def laplace_of_chunks(
     )
 
 
-@jax.jit
+@jit_quickly
 def _start(first: Any, start: Array | None) -> Array:
     start = first.start() if start is None else start
     return off_centre(start, first.room(start))
@@ -166,33 +171,39 @@ def _start(first: Any, start: Array | None) -> Array:
 
 def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
     """The minimum that the damped Newton steps of :func:`~laplacebook.search.newton.newton` reach."""
-    few = start.size <= FEW
-    at = _few if few else _many
+    if start.size <= FEW:
+        with np.errstate(all="ignore"):
+            return jax.device_put(drive(partial(_look_at, passes), np.asarray(start)))
     beside = jax.eval_shape(passes.first.loss, start)[1]
     state = initial_state(start, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside))
-    nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, state.hessian if few else None)
+    nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, None)
     while unfinished(state):
         step = _next_step(state)
-        look = _total(passes, at, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
+        look = _total(passes, _many, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
         verdict: Verdict = _judge(state, step, look)
         hessian = state.hessian
         if verdict.renew:
             there = _point_after(state, step, verdict)
-            hessian = passes.sum(_hessian, there) if look.hessian is None else look.hessian
+            hessian = passes.sum(_hessian, there)
         state = _conclude(state, step, look, verdict, hessian)
     return _ended(state)
 
 
-_next_step, _judge, _conclude = jax.jit(next_step), jax.jit(judge), jax.jit(conclude)
-_point_after, _ended = jax.jit(point_after), jax.jit(ended)
+_next_step, _judge, _conclude = (jit_quickly(f) for f in (next_step, judge, conclude))
+_point_after, _ended = jit_quickly(point_after), jit_quickly(ended)
 
 
-def _total(passes: Passes, at: Callable, u: Array) -> Look:
+def _look_at(passes: Passes, u: np.ndarray) -> Look:
+    look = _total(passes, _few, u)
+    return on_host(look._replace(beside=None))._replace(beside=look.beside)
+
+
+def _total(passes: Passes, at: Callable, u: Numbers) -> Look:
     """f and its derivatives: sums, beside which the prior and the latent values are of the first chunk."""
     return reduce(_plus, passes.each(at, u))
 
 
-@jax.jit
+@jit_quickly
 def _plus(total: Look, look: Look) -> Look:
     terms = total.beside
     together = terms.log_likelihood + look.beside.log_likelihood
@@ -200,18 +211,22 @@ def _plus(total: Look, look: Look) -> Look:
     return summed._replace(beside=terms._replace(log_likelihood=together))
 
 
-@jax.jit
+def _work(part: Part, *_: Any) -> int:
+    return numbers_in(part) * LOOKS
+
+
+@partial(jit_quickly, work=_work)
 def _few(part: Part, u: Array) -> Look:
     return Look(*value_gradient_hessian(part.loss, u))
 
 
-@jax.jit
+@partial(jit_quickly, work=_work)
 def _many(part: Part, u: Array) -> Look:
     (value, terms), gradient = jax.value_and_grad(part.loss, has_aux=True)(u)
     return Look(value, terms, gradient, None)
 
 
-@jax.jit
+@partial(jit_quickly, work=_work)
 def _hessian(part: Part, u: Array) -> Array:
     return value_gradient_hessian(part.loss, u)[3]
 
@@ -273,7 +288,7 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
     return valid
 
 
-@jax.jit
+@partial(jit_quickly, work=_work)
 def _along(part: Part, u: Array, direction: Array, nodes: Array) -> tuple[Array, Array, Terms]:
     """f and its slope at each node of a line, shape (2, n); whether u is valid; this chunk's own terms."""
 

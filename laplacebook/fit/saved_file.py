@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel, failed_fit
+from laplacebook.base.quick import jit_quickly
 from laplacebook.base.version import __version__
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.as_arrays import from_arrays, to_arrays
@@ -200,7 +201,7 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
     return stored
 
 
-@jax.jit
+@jit_quickly
 def look(
     density: ModelDensity, u: Float[Array, " D"], precision: Precision
 ) -> tuple[Terms, Float[Array, ""], Float[Array, " D"]]:

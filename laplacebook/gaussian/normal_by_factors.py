@@ -4,21 +4,22 @@ Means have the shape (*batch, D) and lower triangular factors (*batch, D, D), wi
 broadcast. What :mod:`laplacebook.gaussian.normal` computes, it computes here.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import MultivariateNormal
 
+from laplacebook.base.quick import jit_quickly
 
-@jax.jit
+
+@jit_quickly
 def marginal(mean: Array, factor: Array, chosen: Int[Array, " K"]) -> MultivariateNormal:
     """Of the coordinates chosen."""
     return _normal(mean[..., chosen], _triangular(factor[..., chosen, :]))
 
 
-@jax.jit
+@jit_quickly
 def conditional(
     mean: Array, factor: Array, known: Int[Array, " K"], others: Int[Array, " L"], values: Array
 ) -> MultivariateNormal:
@@ -30,7 +31,7 @@ def conditional(
     return _normal(moved, ordered[..., K:, K:])
 
 
-@jax.jit
+@jit_quickly
 def theorem(
     mean: Array, factor: Array, A: Array, b: Array, noise_factor: Array, noise: Array | None
 ) -> tuple[MultivariateNormal, MultivariateNormal, Array, Array]:
@@ -47,7 +48,7 @@ def theorem(
     return _normal(means, factors), of_outputs, factor @ root, gain
 
 
-@jax.jit
+@jit_quickly
 def posterior(
     mean: Array, factor: Array, y: Array, posterior_factor: Array, gain: Array
 ) -> MultivariateNormal:
@@ -58,7 +59,7 @@ def posterior(
     return _normal(mean[..., :N] + step[..., 0], posterior_factor)
 
 
-@jax.jit
+@jit_quickly
 def divergence(
     mean: Array, factor: Array, other_mean: Array, other_factor: Array
 ) -> Float[Array, "*batch"]:
@@ -71,7 +72,7 @@ def divergence(
     return (spreads + below + jnp.sum(away**2, axis=(-2, -1))) / 2
 
 
-@jax.jit
+@jit_quickly
 def quadratic_form(mean: Array, factor: Array, A: Array) -> Float[Array, "*batch"]:
     """E[x' A x]."""
     of_mean = (mean[..., None, :] @ A @ mean[..., None])[..., 0, 0]

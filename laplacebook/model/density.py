@@ -18,6 +18,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
 from laplacebook.base.pytrees import STATIC, is_traced
+from laplacebook.base.quick import jit_quickly
 from laplacebook.model.arguments import Call
 from laplacebook.model.sharding import Placement
 from laplacebook.model.sites import Site, find_sites
@@ -176,7 +177,7 @@ class ModelDensity:
             refuse_outside(*self._begin_at(arrays))
         return jax.lax.stop_gradient(u)
 
-    @jax.jit
+    @jit_quickly
     def _begin(self, values: dict[str, Array]) -> tuple[Float[Array, " D"], Bool[Array, ""]]:
         """Values of the latent sites as coordinates, and whether they have any: compiled."""
         trace, points = self._begin_at(values)

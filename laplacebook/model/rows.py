@@ -15,6 +15,7 @@ from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import STATIC
+from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 
 
@@ -235,7 +236,7 @@ def _other_alone(rows: Rows, u: Array, together: Array) -> Array:
     return jnp.sum(~jnp.where(jnp.isfinite(together), same, ~jnp.isfinite(apart)))
 
 
-@jax.jit
+@jit_quickly
 def add_up(density: ModelDensity, u: Float[Array, " D"]) -> Bool[Array, ""]:
     """Whether the log likelihood of a model is the sum over its rows, as :func:`rows_add_up` sees it.
 

@@ -1,6 +1,7 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import from_host, is_traced, on_host
+from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
@@ -141,7 +143,7 @@ def predict(
         )
     density = approx.density
     new = Call.of(density.model, args, kwargs)
-    shapes = jax.eval_shape(_outcome, density, new, approx.mode_vector, site=site)
+    shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
     kind, shape = shapes.kind, shapes.predictor.shape
     method = METHODS[kind][0] if method is None else method
     if method not in METHODS[kind]:
@@ -206,7 +208,7 @@ def _logits(
     return found
 
 
-_outcome = jax.jit(outcome_at, static_argnames=["site"])
+_outcome = jit_quickly(outcome_at, static_argnames=["site"])
 
 
 def _require_finite(new: Call, result: Array) -> None:

@@ -12,6 +12,7 @@ from laplacebook.base.errors import (
     NotConverged,
     NotPositiveDefinite,
 )
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
@@ -70,7 +71,7 @@ def _look_at_all(
     return value, terms, hessian, finite, wrong
 
 
-@jax.jit
+@jit_quickly
 def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, Array]:
     """f, its terms, the Hessian, whether all derivatives are finite, and whether u is valid."""
     value, terms, gradient, hessian = value_gradient_hessian(density.loss, u)
@@ -146,7 +147,7 @@ def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, f
     return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
 
 
-@jax.jit
+@jit_quickly
 def _jumps(density: ModelDensity, u: Array, scale: Array) -> Array:
     """The change of the slope across each coordinate, over a short distance and a hundredth of it."""
     width = jnp.finfo(u.dtype).eps ** 0.25 * jnp.minimum(scale, jnp.maximum(jnp.abs(u), 1))

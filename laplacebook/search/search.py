@@ -34,6 +34,7 @@ from laplacebook.search.newton_step import Look
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
+LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 
 
@@ -119,7 +120,13 @@ def _compiled(density: ModelDensity, start: Array | None, settings: Settings) ->
     return compiled_search(density, start, tolerance, settings=replace(settings, tolerance=None))
 
 
-@partial(jax.jit, static_argnames="settings")
+def _work(
+    density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
+) -> int:
+    return numbers_in(density) * LOOKS
+
+
+@partial(jit_quickly, work=_work, static_argnames="settings")
 def compiled_search(
     density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
 ) -> Fit:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.progress import progress
+from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import because, not_finite
 from laplacebook.model.rows import Rows, require_batch_size, require_sum, rows_of
@@ -114,7 +115,7 @@ def _rows(density: ModelDensity, batch_size: int | None) -> tuple[Rows, int]:
     return whole if batch_size == rows.number else (rows, batch_size)
 
 
-@jax.jit
+@jit_quickly
 def _initial(density: ModelDensity, key: Array) -> Array:
     """The middle of the prior, and a scaled draw for sites with two axes or more."""
     centre, draw = (density.unravel(u) for u in (density.start(), density.draw_start(key)))
@@ -133,7 +134,7 @@ def _loss(density: ModelDensity, u: Array) -> Array:
     return density.loss(u)[0]
 
 
-@jax.jit
+@jit_quickly
 def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
     return density.terms(u).values
 
