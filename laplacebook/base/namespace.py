@@ -55,7 +55,7 @@ def cholesky(matrix: Any) -> Any:
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
-        return np.full_like(matrix, np.nan)
+        return np.tril(np.full_like(matrix, np.nan))
 
 
 def solve_lower(lower: Any, columns: Any, trans: str) -> Any:

@@ -1,0 +1,67 @@
+"""The same numbers from NumPy's arrays as from JAX's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from laplacebook.base.namespace import branch, cholesky, logsumexp, namespace, select, solve_lower
+
+INF = np.inf
+MATRIX = np.array([[4.0, 2.0], [2.0, 3.0]])
+
+
+def test_numpy_for_arrays_of_numpy_alone():
+    assert namespace(np.zeros(2), np.float32(1)) is np
+    assert namespace(np.zeros(2), jnp.zeros(2)) is jnp
+    assert namespace(1.0) is jnp
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [1.0, 2.0],
+        [-1e4, -1e4],
+        [-INF, 0.0],
+        [-INF, -INF],
+        [INF, 0.0],
+        [np.nan, 0.0],
+        [[1, 2], [3, 800.0]],
+    ],
+    ids=str,
+)
+def test_logsumexp(x):
+    x = np.array(x)
+    found = logsumexp(x)
+    assert isinstance(found, np.ndarray | np.generic)
+    np.testing.assert_allclose(found, jax.scipy.special.logsumexp(x, axis=-1), rtol=1e-14)
+
+
+def test_many_small_numbers_add_up_in_single_precision():
+    x = np.zeros(10**6, np.float32)
+    assert logsumexp(x) == pytest.approx(np.log(1e6), rel=1e-6)
+    assert logsumexp(x).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "matrix", [MATRIX, -MATRIX, np.full((2, 2), np.nan)], ids=["positive", "negative", "nan"]
+)
+def test_cholesky(matrix):
+    np.testing.assert_allclose(cholesky(matrix), cholesky(jnp.asarray(matrix)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("trans", ["N", "T"])
+def test_solve_lower(trans):
+    lower, columns = np.linalg.cholesky(MATRIX), np.arange(6.0).reshape(2, 3)
+    exact = np.linalg.solve(lower if trans == "N" else lower.T, columns)
+    for of in (np.asarray, jnp.asarray):
+        np.testing.assert_allclose(solve_lower(of(lower), of(columns), trans), exact, rtol=1e-14)
+    assert isinstance(solve_lower(lower, jnp.asarray(columns), trans), jax.Array)
+
+
+@pytest.mark.parametrize("condition", [True, False])
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_select_and_branch(condition, of):
+    trees = ({"a": of(1.0)}, {"a": of(2.0)})
+    assert select(of(condition), *trees)["a"] == 2 - condition
+    assert branch(of(condition), *(lambda t=t: t["a"] for t in trees)) == 2 - condition

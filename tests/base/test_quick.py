@@ -1,0 +1,77 @@
+"""Programs of little work are compiled quickly where they are called eagerly, and like any other elsewhere."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from laplacebook.base import quick
+from laplacebook.base.quick import is_eager, jit_quickly
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """With which options programs are made to be compiled, by what is called."""
+    made, jit = [], jax.jit
+
+    def note(function, compiler_options=None, **static):
+        program = jit(function, compiler_options=compiler_options, **static)
+
+        def call(*args, **kwargs):
+            made.append(compiler_options is not None)
+            return program(*args, **kwargs)
+
+        call.lower = program.lower
+        return call
+
+    monkeypatch.setattr(jax, "jit", note)
+    return made
+
+
+def square(x):
+    return x**2
+
+
+def test_little_work_is_compiled_quickly_and_much_is_not(compiled, monkeypatch):
+    program = jit_quickly(square)
+    assert program(3.0) == 9.0
+    monkeypatch.setattr(quick, "SMALL", 5)
+    np.testing.assert_array_equal(program(np.arange(5)), np.arange(5) ** 2)
+    np.testing.assert_array_equal(program(np.arange(6)), np.arange(6) ** 2)
+    assert compiled == [True, True, False]
+
+
+def test_the_work_may_be_told(compiled, monkeypatch):
+    monkeypatch.setattr(quick, "SMALL", 5)
+    program = jit_quickly(square, work=lambda x: 2 * x.size)
+    program(np.arange(2))
+    program(np.arange(3))
+    assert compiled == [True, False]
+
+
+def test_another_device_gets_no_options_of_the_cpu(compiled, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    jit_quickly(square)(3.0)
+    assert compiled == [False]
+
+
+TRANSFORMED = {
+    "jit": lambda f: jax.jit(f)(3.0),
+    "vmap": lambda f: jax.vmap(f)(jnp.array([3.0]))[0],
+    "grad": lambda f: jax.grad(lambda x: f(x) * x)(3.0) / 3,
+    "closed over": lambda f: jax.vmap(lambda x: f(jnp.sum(x)))(jnp.array([[3.0]]))[0],
+    "unmapped": lambda f: jax.vmap(lambda _: f(3.0), out_axes=None)(jnp.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_within_a_transformation_it_is_plain(name):
+    seen = []
+
+    def noted(x):
+        seen.append(is_eager())
+        return jit_quickly(square)(x)
+
+    assert TRANSFORMED[name](noted) == pytest.approx(9.0)
+    assert seen == [False]
+    assert is_eager()
