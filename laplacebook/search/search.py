@@ -4,10 +4,10 @@ In one compiled program, which a JAX transformation can take and which repeats i
 that would be compiled for longer than it runs, driven from Python.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import count
+from math import inf
 from typing import NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecon
 COORDINATES = 64  # an eigendecomposition costs a millisecond
 LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
+LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
 
 class Fit(NamedTuple):
@@ -57,28 +58,39 @@ class Fit(NamedTuple):
 
 def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior."""
-    if not _may_be_driven(density, settings):
+    past = _past_of(density, settings)
+    if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     if u.size > COORDINATES or u.size * max(u.size, numbers_in(density)) > WORK:
         return _compiled(density, start, settings)
-    return _driven(density, off_centre(u, room), sizes, settings)
+    return _driven(density, off_centre(u, room), sizes, settings, past)
 
 
-def _may_be_driven(density: ModelDensity, settings: Settings) -> bool:
-    """Whether the curvature is the Hessian, the data are few and here, and this was not fitted often."""
+@dataclass
+class _Past:
+    """How often a model with data of some shapes was searched, and how long a look takes."""
+
+    searches: int = 0
+    seconds: float = 0.0
+
+
+def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:
+    """What is known of such searches; None where none can be driven: by its curvature, data or caller."""
     if settings.curvature != "hessian" or density.placement is not None or not is_eager():
-        return False
+        return None
+    if numbers_in(density) > WORK:
+        return None
     leaves, structure = jax.tree.flatten(density)
-    often = next(_calls(structure, tuple(map(np.shape, leaves)), settings)) >= PATIENCE
-    return not often and numbers_in(density) <= WORK
+    past = _known_past(structure, tuple(map(np.shape, leaves)), settings)
+    past.searches += 1
+    return past
 
 
 @lru_cache
-def _calls(structure: PyTreeDef, shapes: tuple, settings: Settings) -> Iterator[int]:
-    """Counts the searches of a model with data of these shapes."""
-    return count()
+def _known_past(structure: PyTreeDef, shapes: tuple, settings: Settings) -> _Past:
+    return _Past()
 
 
 @partial(jit_quickly, static_argnames="settings")
@@ -96,10 +108,18 @@ def _look(density: ModelDensity, u: Array) -> tuple:
     return value_gradient_hessian(density.loss_and_validity, u)
 
 
-def _driven(density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings) -> Fit:
+def _driven(
+    density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings, past: _Past
+) -> Fit:
+    shortest = inf
+
     def look_at(u: np.ndarray) -> Look:
+        nonlocal shortest
+        begin = time.perf_counter()
         value, beside, gradient, hessian = _look(density, u)
-        return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+        look = Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+        shortest = min(shortest, time.perf_counter() - begin)
+        return look
 
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive(look_at, start)
@@ -112,6 +132,7 @@ def _driven(density: ModelDensity, start: np.ndarray, sizes: list[int], settings
             and looks_as_its_gradient(look_at, found)
             and inside(density.space, terms.room, precision)
         )
+    past.seconds = shortest
     return jax.device_put(_fit(found, np.asarray(sound)))
 
 

@@ -90,3 +90,19 @@ def test_what_is_fitted_often_is_compiled(monkeypatch):
     evidences = [float(lb.laplace(often_tossed, TOSSES).log_evidence) for _ in range(5)]
     assert len(found) == 2
     np.testing.assert_allclose(evidences, evidences[0], rtol=1e-12)
+
+
+def test_what_reads_much_beside_its_arguments_is_compiled_from_the_second_time_on(monkeypatch):
+    compiled, found = search.compiled_search, []
+    monkeypatch.setattr(search, "LONG", 1e-3)
+    monkeypatch.setattr(
+        search, "compiled_search", lambda *a, **k: found.append(1) or compiled(*a, **k)
+    )
+    many = np.random.default_rng(0).normal(size=(100_000, 3))
+
+    def beside():
+        line(many, many @ np.ones(3))
+
+    evidences = [float(lb.laplace(beside).log_evidence) for _ in range(2)]
+    assert len(found) == 1
+    assert evidences[0] == pytest.approx(evidences[1], rel=1e-10)
