@@ -106,3 +106,17 @@ def test_what_reads_much_beside_its_arguments_is_compiled_from_the_second_time_o
     evidences = [float(lb.laplace(beside).log_evidence) for _ in range(2)]
     assert len(found) == 1
     assert evidences[0] == pytest.approx(evidences[1], rel=1e-10)
+
+
+def waits(y):
+    rate = numpyro.sample("rate", dist.Gamma(9, 1))
+    numpyro.sample("y", dist.Exponential(rate).expand([len(y)]).to_event(1), obs=y)
+
+
+def test_both_drivers_ask_whether_the_data_lie_in_their_support(monkeypatch):
+    """The log density of a negative wait is finite, and so would be a mode."""
+    driven, compiled = both(waits, (np.array([0.1, -0.05]),), {"throw": False}, monkeypatch)
+    assert not driven.certificate.converged
+    assert not compiled.certificate.converged
+    with pytest.raises(lb.NonFinite, match="site 'y'"):
+        lb.laplace(waits, np.array([0.1, -0.05]))
