@@ -73,6 +73,10 @@ def entered(call):
 
 def test_one_call_goes_the_way_that_is_told():
     call, _, printing = section("The way of one call").partition("Printing the result")
-    found, approx = entered(lambda: lb.laplace(coin, np.array([1, 1, 0])))
+
+    def seen_for_the_first_time(y):
+        coin(y)
+
+    found, approx = entered(lambda: lb.laplace(seen_for_the_first_time, np.array([1, 1, 0])))
     assert found == files_named(call)
     assert entered(lambda: repr(approx))[0] - found == files_named(printing)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number, require_numbers
+from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.last_layer import last_layer_of
@@ -207,7 +208,10 @@ def _best_of_several(first: LaplaceApproximation, key: Array, starts: int) -> La
 
 
 def search_again(
-    approx: LaplaceApproximation, key: Key[Array, ""], searches: int
+    approx: LaplaceApproximation,
+    key: Key[Array, ""],
+    searches: int,
+    progress_bar: bool | None = None,
 ) -> list[LaplaceApproximation]:
     """The modes at which searches from elsewhere end, that of ``approx`` mostly among them.
 
@@ -215,6 +219,8 @@ def search_again(
         approx: an approximation, or a fit that failed.
         key: a JAX random key, which decides where the searches begin.
         searches: how many.
+        progress_bar: whether to show one if they take longer than two seconds; by default if the
+            standard error stream is a terminal.
 
     Returns:
         An approximation for each search that ended at a mode.
@@ -225,7 +231,11 @@ def search_again(
     if not searches:
         return []
     points = more_starts(density, key, searches, approx.mode_vector, approx.precision)
-    found = [_result(density, search(density, u, first), first) for u in points]
+    found = []
+    with progress(searches, progress_bar, unit="search") as bar:
+        for u in points:
+            found.append(_result(density, search(density, u, first), first))
+            bar.update()
     modes = [mode for mode in found if mode.certificate.converged]
     return [_low_rank(mode, settings) for mode in modes] if low_rank else modes
 

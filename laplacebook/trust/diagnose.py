@@ -116,7 +116,7 @@ def diagnose(
     to_draw, to_search = split_into(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
     k = pareto_k(weights)
-    found = [*approx.other_modes, *search_again(approx, to_search, starts - 1)]
+    found = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(found)])[1:])
     return Diagnosis(
         approx=approx,

@@ -13,6 +13,7 @@ from arviz_stats.base.array import array_stats
 from scipy import integrate, stats
 
 import laplacebook as lb
+from laplacebook.base import progress
 from laplacebook.evidence.importance import importance_weights
 from tests.model.test_start import square
 from tests.models import coin, line, normal
@@ -245,6 +246,15 @@ def test_the_key_decides():
     one, same, other = (lb.diagnose(approx, jax.random.key(i)) for i in (1, 1, 2))
     assert repr(one) == repr(same)
     assert one.pareto_k != other.pareto_k
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_of_draws_and_of_searches(monkeypatch, capsys, shown):
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    approx = lb.laplace(coin, jnp.array([1, 0, 1]))
+    lb.diagnose(approx, jax.random.key(0), 200, starts=3, progress_bar=shown)
+    bars = capsys.readouterr().err
+    assert ("/2 [" in bars and "search/s" in bars, "/200 [" in bars) == (shown, shown)
 
 
 def test_what_is_printed():
