@@ -22,6 +22,7 @@ from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
+from laplacebook.model.working_precision import widened, wider_type
 
 _NUMBERS = bool | int | float | complex
 
@@ -61,6 +62,7 @@ class Call:
         """
         _refuse_handlers()
         leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs or {}))))
+        leaves = [_numbers_of(leaf) for leaf in leaves]
         if any(loses(leaf) for leaf in leaves):
             raise _too_narrow(_named(function, args, kwargs or {}))
         if any(np.ma.is_masked(leaf) for leaf in leaves):
@@ -119,17 +121,24 @@ class Call:
 
     @contextmanager
     def arrays_blamed(self) -> Iterator[None]:
-        """A TypeError of the function, as an error that names the arguments that are no arrays."""
+        """An error of the function, as one that names the arguments that are no arrays."""
         try:
             yield
-        except TypeError as error:
-            causes = _not_arrays(_named(self.function, *self.arguments, _is_sequence))
-            if not causes:
+        except (TypeError, IndexError, UnsupportedModel) as error:
+            named = _named(self.function, *self.arguments, _is_sequence)
+            column = next((name for name, value in named if hasattr(value, "to_numpy")), None)
+            causes = _not_arrays(named)
+            if not causes or (column is None and not isinstance(error, TypeError)):
                 raise
+            said = error.__cause__ if isinstance(error, UnsupportedModel) else error
             raise UnsupportedModel(
-                f"The model cannot compute with its arguments: {error}",
+                f"The model cannot compute with its arguments: "
+                f"{str(said).split(' The error occurred')[0]}",
                 causes=causes,
-                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float).",
+                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float)."
+                if column is None
+                else f"pass numbers: {column}.to_numpy(float) with nothing missing, and of labels "
+                f"{column}.cat.codes.to_numpy() of pandas' type 'category'.",
             ) from error
 
 
@@ -160,8 +169,9 @@ def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
     for name, value in named:
         if _is_sequence(value):
             leaves = jax.tree.leaves(value)
-            if leaves and all(isinstance(leaf, _NUMBERS) for leaf in leaves):
-                found[f"argument '{name}' is a {type(value).__name__} of numbers"] = None
+            for kind, what in ((_NUMBERS, "numbers"), (str, "strings")):
+                if leaves and all(isinstance(leaf, kind) for leaf in leaves):
+                    found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
         elif isinstance(value, np.ndarray) and not is_data(value):
             found[f"argument '{name}' is an array of {value.dtype.name} values"] = None
         elif hasattr(value, "__array__") and not is_data(value) and not np.isscalar(value):
@@ -177,13 +187,25 @@ def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
     return UnsupportedModel(
         f"Argument '{name}' is {leaf.dtype}, which JAX would narrow: {loses(leaf)}.",
         causes=["timestamps, identifiers or coordinates with a large offset"],
-        remedy="call numpyro.enable_x64() before the first array is made, or centre and scale the data.",
+        remedy="centre and scale the data."
+        if jnp.result_type(float) == jnp.float64
+        else "call numpyro.enable_x64() before the first array is made, or centre and scale the data.",
     )
 
 
+def _numbers_of(leaf: Any) -> Any:
+    """Of a column of numbers, such as a pandas Series, its array; a table is left to the model to read."""
+    if is_data(leaf) or hasattr(leaf, "columns") or not hasattr(leaf, "to_numpy"):
+        return leaf
+    array = leaf.to_numpy()
+    return array if is_data(array) else leaf
+
+
 def _own(leaf: Any) -> Array:
-    """The array; of a NumPy one a copy, for the result goes on describing the data of the fit."""
-    return placed(leaf) if isinstance(leaf, jax.Array) else jnp.array(leaf)
+    """The array, as wide as JAX works; of a NumPy one a copy, for the result describes the data of the fit."""
+    if isinstance(leaf, jax.Array):
+        return widened(placed(leaf))
+    return jnp.array(leaf, wider_type(leaf))
 
 
 def _is_inexact(leaf: Any) -> bool:

@@ -39,6 +39,7 @@ from laplacebook.model.trace import (
     valid_parameters,
     where_defined,
 )
+from laplacebook.model.working_precision import InWorkingPrecision
 
 _STRUCTURES: dict[tuple, tuple[tuple[Site, ...], frozenset[str]]] = {}
 _KEPT = 200  # of them
@@ -295,7 +296,7 @@ class ModelDensity:
 
     def _log_probs(self, model: Callable) -> tuple[dict, dict[str, Array]]:
         args, kwargs = self.arguments
-        with validation_enabled(False), self.call.arrays_blamed():
+        with validation_enabled(False), InWorkingPrecision(), self.call.arrays_blamed():
             log_probs, trace = compute_log_probs(model, args, kwargs, {})
         return trace, log_probs
 
@@ -310,7 +311,7 @@ class ModelDensity:
     def _run(self, model: Callable) -> dict:
         args, kwargs = self.arguments
         # What lies outside a support has density zero here; NumPyro would warn.
-        with validation_enabled(False):
+        with validation_enabled(False), InWorkingPrecision():
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 

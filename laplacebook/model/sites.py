@@ -25,6 +25,7 @@ from numpyro.infer.initialization import init_to_feasible
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.distributions import innermost, refuse_crossed, wrapped
 from laplacebook.model.repeatable import draws_numbers, numbers_in, require_repeats
+from laplacebook.model.working_precision import InWorkingPrecision
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def find_sites(
     def run_model() -> list[Any]:
         seeded = handlers.seed(_Watch(model), jax.random.key(0))
         started = handlers.substitute(seeded, substitute_fn=_feasible)
-        with validation_enabled(False):
+        with validation_enabled(False), InWorkingPrecision():
             trace = handlers.trace(started).get_trace(*args, **kwargs)
         latent[:] = _latent_sites(trace, space)
         _refuse_misshapen(trace)

@@ -16,6 +16,7 @@ from laplacebook.base.pytrees import STATIC
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import unwrapped
+from laplacebook.model.working_precision import InWorkingPrecision
 
 
 @jax.tree_util.register_dataclass
@@ -133,7 +134,7 @@ def _run(new: Call, values: dict[str, Array]) -> dict:
     substituted = handlers.substitute(new.function, substitute_fn=value)
     seeded = handlers.seed(substituted, jax.random.key(0))
     try:
-        with validation_enabled(False):
+        with validation_enabled(False), InWorkingPrecision():
             return handlers.trace(seeded).get_trace(*args, **kwargs)
     except (TypeError, ValueError, AssertionError) as error:
         shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]

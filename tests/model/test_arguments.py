@@ -28,7 +28,7 @@ LOST = [
     (np.array([1e-60, 2e-60]), "standard deviation"),
     (np.array([*NOW, np.nan]), "standard deviation"),
     (np.array([3, 5_000_000_000]), "5000000000 would become 705032704"),
-    (np.array([2**63], np.uint64), "9223372036854775808 would become 0"),
+    (np.array([2**33], np.uint64), "8589934592 would become 0"),
 ]
 
 
@@ -40,7 +40,9 @@ def test_data_that_single_precision_cannot_hold_are_refused(data, message):
     assert (
         message in text and "Argument 'features['t']' is" in text and "numpyro.enable_x64()" in text
     )
-    assert jax.tree.leaves(Call.of(model, ({"t": data},)))[0].dtype == data.dtype
+    assert jax.tree.leaves(Call.of(model, ({"t": data},)))[0].dtype == (
+        np.int64 if data.dtype.kind == "u" else data.dtype
+    )
 
 
 HELD = [
@@ -156,7 +158,7 @@ def test_masked_arrays_are_refused():
 
 
 def test_a_column_of_a_data_frame_is_named():
-    column = pytest.importorskip("pandas").Series([1.0, 2.0])
+    column = pytest.importorskip("pandas").Series(["a", "b"])
     with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):
         lb.laplace(model, column)
 

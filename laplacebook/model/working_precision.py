@@ -1,0 +1,68 @@
+"""Data in the precision that JAX works in, whatever they come in.
+
+Narrow types compute narrowly, and silently: minus an unsigned 1 is a large number, and the logarithm
+of a factorial of a 16-bit count has half the digits of a float64.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import CategoricalLogits, CategoricalProbs, Distribution
+from numpyro.primitives import Messenger
+
+from laplacebook.model.distributions import unwrapped
+
+
+def widened(array: Any) -> Any:
+    """The same numbers: whole ones as signed integers, real ones as floats, each as wide as JAX has them.
+
+    Args:
+        array: any array; truth values and random keys stay as they are.
+    """
+    wide = wider_type(array)
+    return array if wide is None else jnp.asarray(array, wide)
+
+
+def wider_type(leaf: Any) -> Any:
+    """The data type in which to compute with an argument or a parameter; None if it is its own."""
+    if isinstance(leaf, bool | int | float | complex) or not hasattr(leaf, "dtype"):
+        return None
+    for kind, like in ((jnp.integer, int), (jnp.floating, float), (jnp.complexfloating, complex)):
+        if jnp.issubdtype(leaf.dtype, kind):
+            wide = jnp.result_type(like)
+            narrow = jnp.issubdtype(leaf.dtype, jnp.unsignedinteger) or (
+                leaf.dtype.itemsize < wide.itemsize
+            )
+            return wide if narrow else None
+    return None
+
+
+class InWorkingPrecision(Messenger):
+    """Around a run of a model: what its sites are given, whether as arguments or from elsewhere.
+
+    Labels and truth values become whole numbers, as NumPyro reads them; a label with a fraction
+    becomes -1, which no distribution of labels supports.
+    """
+
+    def process_message(self, message: dict) -> None:
+        """Widen the distribution and the value of a site."""
+        if message["type"] != "sample":
+            return
+        fn = message["fn"]
+        if any(wider_type(leaf) is not None for leaf in jax.tree.leaves(fn)):
+            message["fn"] = jax.tree.map(widened, fn)
+        if message["is_observed"] and message["value"] is not None:
+            message["value"] = _read(fn, message["value"])
+
+
+def _read(fn: Distribution, value: Any) -> Any:
+    dtype = jnp.result_type(value)
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return jnp.asarray(value, int)
+    if jnp.issubdtype(dtype, jnp.floating) and isinstance(
+        unwrapped(fn), CategoricalLogits | CategoricalProbs
+    ):
+        value = jnp.asarray(value)
+        return jnp.where(value == jnp.floor(value), value, -1).astype(int)
+    return widened(value)
