@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from laplacebook.base.jaxprs import evaluate, without_idle
 from laplacebook.base.pytrees import is_traced
+from laplacebook.base.quick import in_full_precision, jit
 
 __all__ = ["taylor_coefficients", "taylor_polynomial"]
 
@@ -47,6 +48,7 @@ _KINKS: dict[str, Callable[..., Any]] = {
 }
 
 
+@in_full_precision
 def taylor_coefficients(
     f: Callable[[Array], Array], x0: ArrayLike, degree: SupportsIndex
 ) -> Float[Array, " terms"] | tuple[Int[np.ndarray, "M D"], Float[Array, " M"]]:
@@ -102,6 +104,7 @@ def taylor_coefficients(
     return np.concatenate(exponents), jnp.concatenate(coefficients)
 
 
+@in_full_precision
 def taylor_polynomial(
     f: Callable[[Array], Array], x0: ArrayLike, degree: SupportsIndex
 ) -> Polynomial:
@@ -138,7 +141,7 @@ def taylor_polynomial(
     def along(direction: Float[Array, " D"]) -> Float[Array, ""]:
         return _along(f, x0, direction, finite.size - 1).sum()
 
-    compiled = jax.jit(jnp.vectorize(along, signature="(d)->()"))
+    compiled = jit(jnp.vectorize(along, signature="(d)->()"))
 
     def polynomial(x: ArrayLike) -> Float[Array, "..."]:
         x = jnp.asarray(x)

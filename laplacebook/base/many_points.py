@@ -12,7 +12,7 @@ from jaxtyping import Array
 from laplacebook.base.jaxprs import array_sizes
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import SMALL, is_eager, jit_quickly
+from laplacebook.base.quick import SMALL, is_eager, jit, jit_quickly
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
@@ -78,11 +78,11 @@ def _values(function: Callable, operands: tuple, points: Array) -> Array:
     return values.reshape(-1, *values.shape[2:])
 
 
-_evaluate = jax.jit(_values, static_argnums=0)
+_evaluate = jit(_values, static_argnums=0)
 _evaluate_quickly = jit_quickly(_values, lambda *_: 0, static_argnums=0)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _one(function: Callable, operands: tuple, point: Array) -> Array:
     """Compiled apart, so that what is traced to find the batch size is not traced again."""
     return function(*operands, point)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, matrix_of
 
 SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
@@ -75,17 +76,17 @@ def top_eigenpairs(
     return root[:, None] * vectors, values
 
 
-@jax.jit
+@jit
 def _whitened(product: Partial, root: Array, v: Array) -> Array:
     return product(v / root) / root
 
 
-@jax.jit
+@jit
 def _matrix(product: Partial, root: Array) -> Float[Array, "D D"]:
     return matrix_of(lambda v: _whitened(product, root, v), root)
 
 
-@jax.jit
+@jit
 def _residuals(product: Partial, root: Array, values: Array, vectors: Array) -> Float[Array, "D K"]:
     images = jax.lax.map(lambda v: _whitened(product, root, v), vectors.T).T
     return images - vectors * values

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.pytrees import is_traced, loud
+from laplacebook.base.quick import jit
 from laplacebook.curvature.row_jacobians import (
     LayerJacobian,
     RowFactors,
@@ -71,7 +72,7 @@ def kronecker_factors(
     return factors
 
 
-@partial(jax.jit, static_argnums=(2, 3))
+@partial(jit, static_argnums=(2, 3))
 def _factors(
     density: ModelDensity, u: Array, kind: str, batch_size: int | None
 ) -> tuple[tuple[Array, Array] | Array, ...]:

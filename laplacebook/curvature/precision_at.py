@@ -12,6 +12,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import loud
+from laplacebook.base.quick import jit
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
@@ -113,7 +114,7 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
     return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
 
 
-@jax.jit
+@jit
 def _product_and_prior(density: ModelDensity, u: Array) -> tuple[Partial, tuple[Array, Array]]:
     return gauss_newton.gauss_newton_product(density, u), prior_curvature(density, u)
 

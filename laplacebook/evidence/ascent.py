@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import LaplaceError, NonFinite, NotConverged
 from laplacebook.base.progress import progress
+from laplacebook.base.quick import jit
 from laplacebook.evidence.hyperparameters import Hyperparameters
 
 FAR = 20  # of a logarithm from its start: a factor of 5e8
@@ -136,7 +137,7 @@ def ascend(
     )
 
 
-@jax.jit
+@jit
 def _value_and_gradient(objective: Objective, x: Array, u: Array) -> tuple:
     return jax.value_and_grad(objective, has_aux=True)(x, u)
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import STATIC, Leaf
+from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
 from laplacebook.curvature.precision_at import kept, precision_at
@@ -214,7 +215,7 @@ def _bend(loss: Callable[[Array], Array], outputs: Array, kind: str) -> Array:
     return jax.jvp(jax.grad(loss), (outputs,), (along,))[1]
 
 
-@partial(jax.jit, static_argnames="kind")
+@partial(jit, static_argnames="kind")
 def _scales(density: ModelDensity, u: Array, kind: str) -> _Scales:
     eta, loss = split_likelihood(density, u)
     outputs = eta(u)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
-from laplacebook.base.quick import jit_quickly
+from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -26,6 +26,7 @@ from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from laplacebook.search.search import Fit, search
 
 
+@in_full_precision
 def laplace(
     model: Callable,
     *args: Any,
@@ -179,6 +180,7 @@ def _first(density: ModelDensity, settings: Settings) -> Settings:
     return replace(settings, curvature="gauss_newton", structure=metric, rank=None)
 
 
+@in_full_precision
 def _last_layer(
     whole: LaplaceApproximation, settings: Settings, throw: bool
 ) -> LaplaceApproximation:

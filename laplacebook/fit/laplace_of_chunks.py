@@ -14,7 +14,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
-from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.base.quick import in_full_precision, jit, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
@@ -59,6 +59,7 @@ ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode
 
 
+@in_full_precision
 def laplace_of_chunks(
     model: Callable,
     chunks: Iterable[Any],
@@ -248,7 +249,7 @@ def _not_positive_definite(settings: Settings) -> NotPositiveDefinite:
     )
 
 
-@partial(jax.jit, static_argnames="settings")
+@partial(jit, static_argnames="settings")
 def _entries(part: Part, u: Array, settings: Settings) -> tuple[Array, ...]:
     """What adds up: the diagonal, or the matrices of the blocks."""
     precision = precision_at(part, u, settings)

@@ -14,6 +14,7 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.base.checks import coordinates, require_number, require_one, require_sample_shape
 from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
+from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
@@ -98,6 +99,7 @@ class LaplaceApproximation:
         """The space in which q is Gaussian."""
         return self.density.space
 
+    @in_full_precision
     def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
         """log q(u), for u of shape (D,); any other is a ValueError."""
         self._not_a_batch()
@@ -194,6 +196,7 @@ class LaplaceApproximation:
             columns[end] = {name: values[i] for name, values in on_host(quantiles).items()}
         return summary_table(self.density, columns)
 
+    @in_full_precision
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
         """Draws from q, and the data, for ArviZ's plots and tables.
 
@@ -228,6 +231,7 @@ class LaplaceApproximation:
         save(self, path)
 
     @functools.cached_property
+    @in_full_precision
     def guide(self) -> AutoLaplaceApproximation:
         """The approximation as NumPyro's own guide, for ``Predictive(model, guide=..., params=...)``.
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from laplacebook.base.checks import coordinates
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import Leaf, loud
+from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
 
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
@@ -103,11 +104,13 @@ class Eigenbasis(Precision):
         products = (left[..., :, None] * right[..., None, :]).reshape(self.shape)
         return products + jnp.expand_dims(self.block.prior_precision, -1)
 
+    @in_full_precision
     def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         right = jnp.swapaxes(self.right_vectors**2, -1, -2)
         return (self.left_vectors**2 @ (1 / self.eigenvalues) @ right).reshape(self.shape)
 
+    @in_full_precision
     def _rotated(
         self, left: Float[Numbers, "M M"], right: Float[Numbers, "N N"], v: Float[Numbers, "D *K"]
     ) -> Float[Numbers, "D *K"]:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from laplacebook.base.checks import coordinates
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import Leaf
+from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import DiagonalPrecision, Precision, aligned
 
 
@@ -73,6 +74,7 @@ class LowRankPrecision(Precision):
         """``(*B, D)``."""
         return self.diagonal.shape
 
+    @in_full_precision
     def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         v = coordinates(v, self.shape)
@@ -106,6 +108,7 @@ class LowRankPrecision(Precision):
         """diag(p): A without the directions."""
         return DiagonalPrecision(self.diagonal)
 
+    @in_full_precision
     def _shrunk(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """(I + U diag(c) U')^-1 v, of which the eigenvalues along U are (1 + sigma^2)^-1/2."""
         v = coordinates(v, self.shape, columns=True)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import MultivariateNormal
 
+from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian import normal_by_factors as factors
 from laplacebook.gaussian.normal_checks import (
     Numbers,
@@ -30,6 +31,7 @@ from laplacebook.gaussian.normal_checks import (
 Indices = int | Sequence[int] | Int[np.ndarray, " K"]
 
 
+@in_full_precision
 def marginal(p: MultivariateNormal, indices: Indices) -> MultivariateNormal:
     """The distribution of some of the coordinates.
 
@@ -62,6 +64,7 @@ def marginal(p: MultivariateNormal, indices: Indices) -> MultivariateNormal:
     return result("the marginal", factors.marginal(mean, factor, chosen))
 
 
+@in_full_precision
 def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> MultivariateNormal:
     """The distribution of the other coordinates where some are known.
 
@@ -124,6 +127,7 @@ class LinearGaussian:
     _posterior_factor: Any  # L root, with the prior's S = L L' and (I + W'W)^-1 = root root'
     _gain: Any  # W root, with W = R^-1/2 A L
 
+    @in_full_precision
     def posterior(self, y: Numbers) -> MultivariateNormal:
         """p(x | y) = N(m + S_N A' R^-1 (y - A m - b), S_N).
 
@@ -143,6 +147,7 @@ class LinearGaussian:
         return result("the posterior", p)
 
 
+@in_full_precision
 def linear_gaussian(
     prior: MultivariateNormal, A: Numbers, b: Numbers, noise: MultivariateNormal
 ) -> LinearGaussian:
@@ -198,6 +203,7 @@ def linear_gaussian(
     )
 
 
+@in_full_precision
 def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, "*batch"]:
     """``KL(p || q) = [log |S_q|/|S_p| - D + tr(S_q^-1 S_p) + (m_q - m_p)' S_q^-1 (m_q - m_p)]/2``.
 
@@ -234,6 +240,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
     return factors.divergence(mean, factor, other_mean, other_factor)
 
 
+@in_full_precision
 def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "*batch"]:
     """E[x' A x] = m' A m + tr(A S) for x ~ N(m, S), whatever the distribution of x else is.
 

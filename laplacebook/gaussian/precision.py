@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import coordinates, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, solve_lower
 from laplacebook.base.pytrees import Leaf, loud
+from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.memory import require_dense
 
 _P = TypeVar("_P", bound="Precision")
@@ -77,6 +78,7 @@ class Precision(ABC):
         """A^-1 v; here and elsewhere a v of another length than D is a ValueError."""
         return self.whitened(self.half_solve(v))
 
+    @in_full_precision
     def covariance_of(self, jacobian: Float[Numbers, "C D"]) -> Float[Numbers, "C C"]:
         """J A^-1 J': the covariance of C linear functions of the coordinates, such as predictions.
 
@@ -162,6 +164,7 @@ class DensePrecision(Precision):
         """A."""
         return self.entries
 
+    @in_full_precision
     def matvec(self, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
         """A v."""
         return self.entries @ coordinates(v, self.shape)

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.quick import jit
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.repeatable import require_repeats
@@ -69,7 +70,7 @@ class PlainModel:
         return numpyro.sample(name, _Lebesgue(dist.constraints.real, (), self.shapes[name]))
 
 
-@jax.jit
+@jit
 def _value(function: Call, point: Any) -> Array:
     """A function and its arguments, at a point: compiled only once.
 

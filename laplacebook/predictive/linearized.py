@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import jit_quickly
+from laplacebook.base.quick import jit, jit_quickly
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
@@ -111,7 +111,7 @@ def _by_columns(
     return Linearized(mean, variance, covariance, noise, linear)
 
 
-@partial(jax.jit, static_argnames=["site", "joint"])
+@partial(jit, static_argnames=["site", "joint"])
 def _by_rows(
     density: ModelDensity,
     new: Call,

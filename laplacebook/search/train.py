@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import jit_quickly
+from laplacebook.base.quick import jit, jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import because, not_finite
 from laplacebook.model.rows import Rows, require_batch_size, require_sum, rows_of
@@ -129,7 +129,7 @@ def _initial(density: ModelDensity, key: Array) -> Array:
     return density.ravel(centre)
 
 
-@jax.jit
+@jit
 def _loss(density: ModelDensity, u: Array) -> Array:
     return density.loss(u)[0]
 
@@ -145,7 +145,7 @@ def _adam() -> Any:
     return optax.adam(1.0)
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(jit, static_argnums=1)
 def _advance(
     rows: Rows, batch_size: int, state: tuple, key: Array, span: tuple, learning_rate: Array
 ) -> tuple:

@@ -21,7 +21,7 @@ def compiled(monkeypatch):
             made.append(compiler_options is not None)
             return program(*args, **kwargs)
 
-        call.lower = program.lower
+        call.lower, call._cache_size = program.lower, program._cache_size
         return call
 
     monkeypatch.setattr(jax, "jit", note)
