@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.lax import GatherScatterMode
 from jaxtyping import Array, Bool
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import (
     Atom,
     Constant,
@@ -59,7 +60,11 @@ class Index(NamedTuple):
         if self.size is None:
             return jnp.isfinite(values)
         fits = values >= 0
-        return fits if self.last is None else fits & (values <= np.array(self.last, values.dtype))
+        return fits if self.last is None else fits & (values <= _columns_of(self.last))
+
+
+def _columns_of(last: tuple[int, ...]) -> Any:
+    return np.array(last) if len(last) > 1 else last[0]
 
 
 class _Loop(NamedTuple):
@@ -180,7 +185,9 @@ def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
         loops += _inside(equation, of_inputs)
         for atom, size, last in _indexed(equation, made):
             come_from = origin(atom)
-            if come_from and isinstance(atom, int):
+            if isinstance(atom, Constant) and last is not None:
+                _require_held(atom.value, size, last)
+            elif come_from and isinstance(atom, int):
                 indices[atom, last] = Index(atom, size, last, come_from)
         origins |= dict.fromkeys(equation.outputs, _together(equation, of_inputs))
         made |= dict.fromkeys(equation.outputs, equation)
@@ -193,6 +200,26 @@ def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
             indices[rounded, None] = Index(rounded, None, None, come_from)
     found = sorted(indices.values(), key=lambda index: index.size is not None)
     return Labels(tuple(kept), tuple(found), tuple(loops))
+
+
+def _require_held(values: Any, size: int, last: tuple[int, ...]) -> None:
+    """Refuse labels that the model holds itself, of which a negative one may count from the end.
+
+    Raises:
+        UnsupportedModel: one is beside the entries.
+    """
+    if is_traced(values) or not getattr(values, "is_fully_addressable", True):
+        return
+    seen = np.asarray(values)
+    wrong = (seen < -size) | (seen > _columns_of(last))
+    if wrong.any():
+        place = np.argwhere(wrong)[0].tolist()
+        raise UnsupportedModel(
+            f"The model indexes {size} entries by a number that it holds itself, "
+            f"{seen[tuple(place)]}{f', first at {place}' if place else ''}: labels begin at 0 and end at {size - 1}.",
+            causes=["labels 1, 2, ..., J in an array that the model reads beside its arguments"],
+            remedy="number the groups from 0, and pass labels as an argument of the model.",
+        )
 
 
 def _together(equation: Equation, of_inputs: list[Origin]) -> Origin:
@@ -297,9 +324,20 @@ def _before_wrapping(atom: Atom, made: dict[int, Equation]) -> Atom | None:
         return None
     where, label, moved = chosen.inputs
     negative, added = _made_by("lt", where, made), _made_by("add", moved, made)
-    if negative is None or added is None or label not in negative.inputs:
-        return None
-    return _peeled(label, made) if label in added.inputs else None
+    # Of an array of NumPy that the model holds, NumPy has told which are negative.
+    compared = isinstance(where, Constant) or (negative is not None and _is_among(label, negative))
+    wraps = compared and added is not None and _is_among(label, added)
+    return _peeled(label, made) if wraps else None
+
+
+def _is_among(atom: Atom, equation: Equation) -> bool:
+    """Whether it is an operand; two arrays are not compared by their numbers."""
+    if isinstance(atom, int):
+        return atom in [x for x in equation.inputs if isinstance(x, int)]
+    held = [x.value for x in equation.inputs if isinstance(x, Constant)]
+    return any(
+        x is atom.value or np.ndim(x) == 0 == np.ndim(atom.value) and x == atom.value for x in held
+    )
 
 
 def _made_by(name: str, atom: Atom, made: dict[int, Equation]) -> Equation | None:
