@@ -13,7 +13,8 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import partial_eval
 
 _CALLS = {"pjit", "jit", "closed_call", "checkpoint"}  # of a program within a program
-_WITH_RULES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}  # of derivatives
+# With rules for their derivatives.
+_WITH_RULES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat", "remat2"}
 _PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # what an equation calls it
 
 

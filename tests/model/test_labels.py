@@ -105,6 +105,28 @@ def chained(g, y):
     scan(step, 0.0, (g, y))
 
 
+def remembered(g, y):
+    observe(jax.checkpoint(lambda a: a[g])(effects()), y)
+
+
+@jax.custom_jvp
+def picked(a, g):
+    return a[g]
+
+
+picked.defjvp(lambda values, slopes: (picked(*values), slopes[0][values[1]]))
+
+
+def with_a_rule(g, y):
+    observe(picked(effects(), g), y)
+
+
+def summed_in_a_loop(g, y):
+    a = effects()
+    add = lambda i, total: total + dist.Normal(a[g[i]], 1).log_prob(y[i])  # noqa: E731
+    numpyro.factor("f", jax.lax.fori_loop(0, N, add, 0.0))
+
+
 def branched(g, y):
     a = effects()
     observe(jax.lax.cond(y.sum() > 0, lambda: a[g], lambda: 0 * a[g]), y)
@@ -198,7 +220,10 @@ WAYS = {
     "lax.scan": scanned,
     "a counter in lax.scan": counted,
     "scan of NumPyro": chained,
+    "fori_loop": summed_in_a_loop,
     "lax.cond": branched,
+    "checkpoint": remembered,
+    "custom_jvp": with_a_rule,
     "computed": doubled,
     "looked up": looked_up,
     "scatter": written,
@@ -366,40 +391,3 @@ LEGITIMATE = {
 def test_legitimate(model, g, Z):
     for fit in (lb.laplace, jax.jit(lb.laplace, static_argnums=0)):
         np.testing.assert_allclose(fit(model, g, Y).log_evidence, exact(Z), rtol=1e-9)
-
-
-HELD, LAST = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 4]), np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, -1])
-
-
-def holds(held, pick=lambda a, held: a[held]):
-    return lambda y: observe(pick(effects(), held), y)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        holds(HELD),
-        holds(jnp.asarray(HELD)),
-        holds(HELD, jnp.take),
-        holds(HELD, lambda a, held: a.reshape(2, 2)[held // 2, held % 2]),
-        holds(HELD, lambda a, held: a[4] * np.ones(N)),
-    ],
-    ids=["NumPy", "JAX", "take", "two labels", "a number"],
-)
-def test_labels_that_the_model_holds(model):
-    with pytest.raises(lb.UnsupportedModel, match="by a number that it holds itself"):
-        lb.laplace(model, Y)
-
-
-@pytest.mark.parametrize("held", [LAST, jnp.asarray(LAST)], ids=["NumPy", "JAX"])
-def test_from_the_end_by_a_constant(held):
-    np.testing.assert_allclose(lb.laplace(holds(held), Y).log_evidence, exact(ONE[LAST]), rtol=1e-9)
-
-
-def test_a_choice_between_constants_is_no_label():
-    def model(g, y):
-        a = effects()
-        chosen = jnp.where(jnp.asarray(Y) < jnp.asarray(Y[::-1].copy()), jnp.asarray(G), g)
-        observe(a[chosen], y)
-
-    np.testing.assert_allclose(lb.laplace(model, G, Y).log_evidence, exact(ONE[G]), rtol=1e-9)

@@ -46,6 +46,7 @@ SEAMS = {
     "several starts": lambda g: lb.laplace(groups, g, Y, starts=3, key=jax.random.key(0)),
     "a density": lambda g: lb.laplace_of_density(log_joint, np.zeros(J), g, Y),
     "chunks": lambda g: lb.laplace_of_chunks(groups, [(G, Y), (g, Y)]),
+    "a late chunk": lambda g: lb.laplace_of_chunks(groups, [(G, Y)] * 3 + [(g, Y)]),
     "prior_sampling": lambda g: lb.prior_sampling(groups, g, Y, key=jax.random.key(0)),
     "train": lambda g: lb.train(groups, g, Y, key=jax.random.key(0)),
 }
