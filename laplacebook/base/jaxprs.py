@@ -13,6 +13,9 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import partial_eval
 
 _CALLS = {"pjit", "jit", "closed_call", "checkpoint"}  # of a program within a program
+# With rules for their derivatives.
+_WITH_RULES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat", "remat2"}
+_PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # what an equation calls it
 
 
 class Constant(NamedTuple):
@@ -50,8 +53,25 @@ def equations_of(program: ClosedJaxpr) -> tuple[list[Equation], Atom]:
     equations: list[Equation] = []
     numbers = count()
     inputs = [next(numbers) for _ in program.jaxpr.invars]
-    (output,) = _inline(program.jaxpr, inputs, program.consts, equations, numbers)
-    return _needed(equations, output), output
+    (output,) = _inline(program.jaxpr, inputs, program.consts, equations, numbers, _CALLS)
+    return needed(equations, [output]), output
+
+
+def all_equations_of(program: ClosedJaxpr) -> tuple[list[Equation], list[Atom]]:
+    """All equations of a program and of the programs that it calls, whatever their derivatives.
+
+    Args:
+        program: what ``jax.make_jaxpr`` returns.
+
+    Returns:
+        The equations, in order; the arguments are the variables 0, 1, ... And the results.
+    """
+    equations: list[Equation] = []
+    numbers = count()
+    inputs = [next(numbers) for _ in program.jaxpr.invars]
+    calls = _CALLS | _WITH_RULES
+    found = _inline(program.jaxpr, inputs, program.consts, equations, numbers, calls)
+    return equations, found
 
 
 def depends_on(f: Callable[..., Any], *args: Any) -> Any:
@@ -110,6 +130,7 @@ def _inline(
     constants: Sequence[Any],
     equations: list[Equation],
     numbers: Iterator[int],
+    calls: set[str],
 ) -> list[Atom]:
     """Append the equations of a program, and of the programs that it calls; its results."""
     names: dict[Any, Atom] = dict(zip(program.invars, inputs, strict=True))
@@ -121,11 +142,11 @@ def _inline(
     for source in program.eqns:
         operands = [read(x) for x in source.invars]
         results: list[Atom]
-        if source.primitive.name in _CALLS:
-            called = source.params["jaxpr"]
+        if source.primitive.name in calls:
+            called = next(source.params[name] for name in _PROGRAM if name in source.params)
             inner = getattr(called, "jaxpr", called)
             held = getattr(called, "consts", ())
-            results = _inline(inner, operands, held, equations, numbers)
+            results = _inline(inner, operands, held, equations, numbers, calls)
         else:
             new = [next(numbers) for _ in source.outvars]
             equations.append(Equation(source, tuple(operands), tuple(new)))
@@ -134,9 +155,9 @@ def _inline(
     return [read(x) for x in program.outvars]
 
 
-def _needed(equations: list[Equation], output: Atom) -> list[Equation]:
-    """The equations on which the output depends."""
-    wanted, kept = {output} if isinstance(output, int) else set(), []
+def needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> list[Equation]:
+    """The equations on which the outputs depend, in order."""
+    wanted, kept = {x for x in outputs if isinstance(x, int)}, []
     for equation in reversed(equations):
         if wanted.intersection(equation.outputs):
             kept.append(equation)

@@ -20,6 +20,7 @@ from laplacebook.base.weights import defined, estimate_of
 from laplacebook.fit.require_fit import require_proper
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import require_entries
 
 
 def prior_sampling(
@@ -74,6 +75,7 @@ def prior_sampling(
         density = target.density
     else:
         density = ModelDensity.of(target, args, kwargs)
+        require_entries(density)
     require_proper(density)
     keys = split(key, num_samples)
     try:

@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import require_entries
 from laplacebook.model.rows import Rows, add_up, rows_of
 from laplacebook.model.trace import Terms
 
@@ -30,7 +31,11 @@ def require_sum_of_chunks(
 
     Raises:
         UnsupportedModel: it is not such a sum, or its prior depends on the number of rows.
+        NonFinite: a label points beside what it indexes.
     """
+    for density in (first, second):
+        if density is not None:
+            require_entries(density)
     because: Exception | None = None
     try:
         rows = rows_of(first)

@@ -96,9 +96,11 @@ def laplace(
     Raises:
         ValueError: an option has no such value, ``start`` does not fit the latent sites, or one of
             ``starts`` and ``key`` is given without the other.
-        UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
+        UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers, or
+            data that repeat each other, a column beside a vector.
         NonFinite: the log joint is not finite where the search begins, a distribution's parameters
-            are not valid at the mode, or data lie outside the support of their distribution.
+            are not valid at the mode, data lie outside the support of their distribution, or a label
+            points beside what it indexes.
         NotConverged: the search found no mode, or one at the edge of the support or at infinity.
         NotPositiveDefinite: the log joint is flat, or curves upwards, at the point found.
 

@@ -14,6 +14,7 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Stored, look, read
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
+from laplacebook.model.not_finite import require_entries
 from laplacebook.model.sites import Site
 
 _BENT = 0.01  # relative change of the curvature along one direction
@@ -55,6 +56,7 @@ def _bound(stored: Stored, model: Callable, args: tuple, kwargs: dict) -> Laplac
         model = LastLayer(model, stored.fixed)
     density = stored.kind.of(model, args, kwargs, stored.space)
     _check_sites(stored, density)
+    require_entries(density)
     _check_log_joint(stored, density)
     return LaplaceApproximation(
         stored.mode,

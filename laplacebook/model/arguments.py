@@ -2,7 +2,7 @@
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -90,6 +90,21 @@ class Call:
         pairs = zip(self.data, self.constants, strict=True)
         leaves = [d if c is None else c.value for d, c in pairs]
         return jax.tree.unflatten(self.structure, leaves)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The data, without the places where there are none."""
+        return [x for x in self.data if x is not None]
+
+    def with_arrays(self, arrays: Iterable[Any]) -> "Call":
+        """The same function of other data."""
+        given = iter(arrays)
+        return replace(self, data=[None if x is None else next(given) for x in self.data])
+
+    @property
+    def array_names(self) -> list[str]:
+        """What the data are called, in the order of :attr:`arrays`."""
+        return [name for name, x in _named(self.function, *self.arguments) if is_data(x)]
 
     def with_arguments(self, args: tuple, kwargs: Mapping) -> "Call":
         """The same function of other arguments, whose rows are where those of this call are."""
@@ -213,14 +228,22 @@ def _is_inexact(leaf: Any) -> bool:
 
 
 def _named(
-    function: Callable, args: tuple, kwargs: Mapping, is_leaf: Callable | None = None
+    function: Callable,
+    args: tuple,
+    kwargs: Mapping,
+    is_leaf: Callable | None = None,
+    before: int = 0,
 ) -> list[tuple[str, Any]]:
-    """The leaves of the arguments with their names: ``"columns['age']"``; of a call, its own."""
-    names = positional_names(function, len(args))
+    """The leaves of the arguments with their names: ``"columns['age']"``; of a call, its own.
+
+    ``before``: how many positional arguments there are before them.
+    """
+    names = positional_names(function, before + len(args))[before:]
     found: list[tuple[str, Any]] = []
     for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
         if isinstance(value, Call):
-            found += _named(value.function, *value.arguments, is_leaf)
+            # Of a log density, whose first argument is the point.
+            found += _named(value.function, *value.arguments, is_leaf, before=1)
         else:
             leaves = jax.tree_util.tree_leaves_with_path(_in_order(value), is_leaf)
             found += [(name + keystr(path), leaf) for path, leaf in leaves]

@@ -17,9 +17,10 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
-from laplacebook.base.pytrees import STATIC, is_traced
+from laplacebook.base.pytrees import STATIC, is_traced, loud
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.arguments import Call
+from laplacebook.model.labels import Labels
 from laplacebook.model.sharding import Placement
 from laplacebook.model.sites import Site, find_sites
 from laplacebook.model.start import (
@@ -41,7 +42,7 @@ from laplacebook.model.trace import (
 )
 from laplacebook.model.working_precision import InWorkingPrecision
 
-_STRUCTURES: dict[tuple, tuple[tuple[Site, ...], frozenset[str]]] = {}
+_STRUCTURES: dict[tuple, tuple[tuple[Site, ...], frozenset[str], Labels]] = {}
 _KEPT = 200  # of them
 
 
@@ -108,8 +109,8 @@ class ModelDensity:
         return replace(self, call=self.call.on_one_device())
 
     @functools.cached_property
-    def _structure(self) -> tuple[tuple[Site, ...], frozenset[str]]:
-        """The latent sites, and the names of all sites that the model itself has.
+    def _structure(self) -> tuple[tuple[Site, ...], frozenset[str], Labels]:
+        """The latent sites, the names of all sites that the model itself has, and the labels in its data.
 
         Found once for all programs of a model and shapes of data: by a trace, in which a model that
         asks for the numbers in its data is refused.
@@ -119,7 +120,7 @@ class ModelDensity:
         if key in _STRUCTURES:
             return _STRUCTURES[key]
         with self.call.arrays_blamed():
-            found = find_sites(self.model, *self.arguments, self.space)
+            found = find_sites(self.call, self.space)
         if all(map(is_traced, leaves)):
             while len(_STRUCTURES) >= _KEPT:
                 del _STRUCTURES[next(iter(_STRUCTURES))]
@@ -134,6 +135,11 @@ class ModelDensity:
             UnsupportedModel: the model has no density on R^D.
         """
         return self._structure[0]
+
+    @property
+    def labels(self) -> Labels:
+        """The indices that the data decide."""
+        return self._structure[2]
 
     @property
     def improper(self) -> tuple[str, ...]:
@@ -298,6 +304,9 @@ class ModelDensity:
         args, kwargs = self.arguments
         with validation_enabled(False), InWorkingPrecision(), self.call.arrays_blamed():
             log_probs, trace = compute_log_probs(model, args, kwargs, {})
+        if self.labels.indices or self.labels.loops:
+            fit = self.labels.fit(self.call.arrays)
+            log_probs = {n: x * loud(fit, jnp.result_type(float)) for n, x in log_probs.items()}
         return trace, log_probs
 
     def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:

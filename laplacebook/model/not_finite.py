@@ -5,14 +5,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import NonFinite
+from laplacebook.base.pytrees import is_traced
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import Parameter, parameters, supports_data
+from laplacebook.model.labels import Labels
 
 
 def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     """The error for a log joint that is not finite, or not a log joint, at u of shape (D,)."""
     if not all(x.is_fully_addressable for x in jax.tree.leaves(density)):
         return _elsewhere(density, u)
+    beside = no_entry(density.call, density.labels)
+    if beside is not None:
+        return beside
     trace, log_probs = density.trace(u)
     observed = [trace[n] for n in log_probs if trace[n]["is_observed"]]
     wrong = [p for n in log_probs for p in _invalid(trace[n])]
@@ -38,6 +44,48 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
         ],
         remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
         "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",
+    )
+
+
+def require_entries(density: ModelDensity) -> None:
+    """Refuse labels that point beside what they index, where the data are known and here.
+
+    Raises:
+        NonFinite: there is one.
+    """
+    leaves = jax.tree.leaves(density)
+    if is_traced(leaves) or not all(x.is_fully_addressable for x in leaves):
+        return
+    beside = no_entry(density.call, density.labels)
+    if beside is not None:
+        raise beside
+
+
+def no_entry(call: Call, labels: Labels) -> NonFinite | None:
+    """The error for labels in the arguments of a model that point beside what they index; None if none do."""
+    found = labels.first_beside(call.arrays)
+    if found is None:
+        return None
+    index, value, place, is_given = found
+    names = " and ".join(f"'{call.array_names[i]}'" for i in sorted(index.origin))
+    at = f", first at {place}" if place else ""
+    if is_given:
+        what = f"Argument {names} has the label {value}{at}"
+    else:
+        what = f"An index that is computed from argument {names} is {value}{at}"
+    where = "and NaN is no label"
+    if index.size is not None:
+        where = f"and it indexes {index.size} entries, of which labels begin at 0 and end at {index.size - 1}"
+    return NonFinite(
+        f"{what}, {where}.",
+        causes=[
+            "labels 1, 2, ..., J, where labels begin at 0: subtract 1",
+            "-1 or NaN, the code of a missing category in a table",
+            "a group that the model has no entry for, such as one that the fit has not seen",
+        ],
+        remedy="number the groups from 0, np.unique(g, return_inverse=True)[1], and make as many entries "
+        "as there are groups; leave out rows without a label, or give them label 0 and hide them with "
+        "numpyro.handlers.mask.",
     )
 
 

@@ -18,23 +18,27 @@ _REMEDY = "switch the randomness off, or make each random number a latent site (
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
 
 
-def require_repeats(function: Callable[[], Any]) -> None:
+def require_repeats(function: Callable[..., Any], *args: Any) -> ClosedJaxpr:
     """Refuse a function that computes with other numbers, or draws some, each time that it is traced.
 
     What is the same in two traces a moment apart is not seen: a clock in whole seconds, or a number
     in the program of a function that the user has compiled.
 
     Args:
-        function: without arguments; returns arrays.
+        function: returns arrays.
+        args: its arguments, arrays.
+
+    Returns:
+        The program of the function, by its first trace.
 
     Raises:
         UnsupportedModel: it does.
     """
     before = _random_state()
-    program = _trace(function)
+    program = _trace(function, args)
     if _random_state() != before:
         raise draws_numbers("from NumPy's global generator (np.random)")
-    if not _repeats(function, program):
+    if not _repeats(function, args, program):
         raise UnsupportedModel(
             "The model computes with other numbers each time that it is run, so it has no one log joint.",
             causes=[
@@ -44,6 +48,7 @@ def require_repeats(function: Callable[[], Any]) -> None:
             ],
             remedy=_REMEDY,
         )
+    return program
 
 
 def draws_numbers(whence: str) -> UnsupportedModel:
@@ -59,20 +64,22 @@ def draws_numbers(whence: str) -> UnsupportedModel:
     )
 
 
-def _repeats(function: Callable[[], Any], program: ClosedJaxpr) -> bool:
+def _repeats(function: Callable[..., Any], args: tuple, program: ClosedJaxpr) -> bool:
     """Whether another trace has the same numbers in it.
 
     If it has other operations, the first trace may have filled a cache that the second finds, and a
     third is compared with the second.
     """
-    one, other = list(_parts(program)), list(_parts(_trace(function)))
+    one, other = list(_parts(program)), list(_parts(_trace(function, args)))
     if _operations(one) != _operations(other):
-        one, other = other, list(_parts(_trace(function)))
+        one, other = other, list(_parts(_trace(function, args)))
     return _operations(one) == _operations(other) and all(map(_same, one, other))
 
 
-def _trace(function: Callable[[], Any]) -> ClosedJaxpr:
-    return jax.make_jaxpr(lambda: function())()  # JAX would not trace the same function again
+def _trace(function: Callable[..., Any], args: tuple) -> ClosedJaxpr:
+    return jax.make_jaxpr(lambda *args: function(*args))(
+        *args
+    )  # JAX would not trace the same function again
 
 
 def _random_state() -> tuple:

@@ -1,6 +1,6 @@
 """The latent sites of a NumPyro model as coordinates of R^D, or why the model has none."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -17,13 +17,17 @@ from numpyro.distributions import (
     ImproperUniform,
     MaskedDistribution,
     TransformedDistribution,
+    Unit,
     biject_to,
 )
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.initialization import init_to_feasible
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.model.distributions import innermost, refuse_crossed, wrapped
+from laplacebook.model.arguments import Call
+from laplacebook.model.distributions import innermost, wrapped
+from laplacebook.model.labels import Labels, marked
+from laplacebook.model.misfit import refuse_crossed, refuse_crossed_factors
 from laplacebook.model.repeatable import draws_numbers, numbers_in, require_repeats
 from laplacebook.model.working_precision import InWorkingPrecision
 
@@ -51,39 +55,41 @@ class Site:
         return [f"{self.name}{list(index) if index else ''}" for index in np.ndindex(self.shape)]
 
 
-def find_sites(
-    model: Callable, args: tuple, kwargs: dict, space: str
-) -> tuple[tuple[Site, ...], frozenset[str]]:
+def find_sites(call: Call, space: str) -> tuple[tuple[Site, ...], frozenset[str], Labels]:
     """Run a model abstractly, look at its sites, and run it again to see that it repeats itself.
 
     Args:
-        model: a NumPyro model.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
+        call: a NumPyro model and its arguments.
         space: ``"unconstrained"`` or ``"constrained"``.
 
     Returns:
-        The latent sites in the order of the model, and the names of all its sites.
+        The latent sites in the order of the model, the names of all its sites, and the labels among
+        its data.
 
     Raises:
         UnsupportedModel: the model has no density on R^D.
     """
     latent: list[Site] = []
     names: set[str] = set()
+    factors: list[str] = []
 
-    def run_model() -> list[Any]:
-        seeded = handlers.seed(_Watch(model), jax.random.key(0))
+    def run_model(*arrays: Any) -> list[Any]:
+        now = call.with_arrays(arrays)
+        args, kwargs = now.arguments
+        seeded = handlers.seed(_Watch(now.function), jax.random.key(0))
         started = handlers.substitute(seeded, substitute_fn=_feasible)
         with validation_enabled(False), InWorkingPrecision():
             trace = handlers.trace(started).get_trace(*args, **kwargs)
         latent[:] = _latent_sites(trace, space)
         _refuse_misshapen(trace)
         names.update(trace)
-        samples = (site for site in trace.values() if site["type"] == "sample")
-        return numbers_in([(s["fn"], s["value"], s["scale"]) for s in samples])
+        samples = [site for site in trace.values() if site["type"] == "sample"]
+        free = _factors(trace)
+        factors[:] = free
+        return [*free.values(), *numbers_in([(s["fn"], s["value"], s["scale"]) for s in samples])]
 
     try:
-        require_repeats(run_model)
+        program = require_repeats(run_model, *call.arrays)
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
     except ValueError as error:
@@ -96,7 +102,8 @@ def find_sites(
             causes=["data without columns or groups, so that there is nothing to infer"],
             remedy="check the shapes of the arguments.",
         )
-    return tuple(latent), frozenset(names)
+    refuse_crossed_factors(program, factors)
+    return tuple(latent), frozenset(names), Labels.of(program)
 
 
 _NOT_CONCRETE = (
@@ -139,7 +146,7 @@ def _feasible(message: dict) -> Array | None:
     if message["fn"].support.is_discrete:
         raise _discrete(message)
     with _refused(message):
-        return init_to_feasible(message)
+        return marked(init_to_feasible(message))
 
 
 @contextmanager
@@ -215,6 +222,12 @@ def _refuse_misshapen(trace: dict) -> None:
         # The steps of a scan are an axis that no plate declares.
         if site["type"] == "sample" and site["is_observed"] and not site.get("_control_flow_done"):
             refuse_crossed(site)
+
+
+def _factors(trace: dict) -> dict[str, Array]:
+    """What each factor that no plate repeats adds to the log joint."""
+    sites = (s for s in trace.values() if s["type"] == "sample" and isinstance(s["fn"], Unit))
+    return {s["name"]: jnp.asarray(s["fn"].log_factor) for s in sites if not s["cond_indep_stack"]}
 
 
 def _is_improper(fn: Distribution) -> bool:

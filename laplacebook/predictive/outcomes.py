@@ -12,10 +12,11 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.pytrees import STATIC, loud
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import unwrapped
+from laplacebook.model.labels import Labels, marked
 from laplacebook.model.working_precision import InWorkingPrecision
 
 
@@ -85,6 +86,7 @@ def outcome_given(
     """
     name = _observed(observed, site)
     trace = _run(new, values)
+    fit = loud(labels_given(new, values).fit(new.arrays), jnp.result_type(float))
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
         if unknown and other not in (*values, *observed):
@@ -104,13 +106,28 @@ def outcome_given(
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
     try:
-        return _outcome(trace[name]["fn"])
+        return jax.tree.map(lambda x: x * fit, _outcome(trace[name]["fn"]))
     except NotImplementedError as error:
         raise UnsupportedModel(
             f"The distribution of '{name}' has no mean: it may be a numpyro.factor, which adds to "
             "the log joint and is no outcome.",
             remedy="name another observed site as site=, or average over approx.sample(key, (1000,)).",
         ) from error
+
+
+def labels_given(new: Call, values: dict[str, Array]) -> Labels:
+    """The indices that new arguments decide.
+
+    Args:
+        new: a call of the model with the new arguments.
+        values: of the latent sites, on the scale of the model.
+    """
+
+    def run(*arrays: Any) -> list[Any]:
+        _run(new.with_arrays(arrays), jax.tree.map(marked, values))
+        return []
+
+    return Labels.of(jax.make_jaxpr(run)(*new.arrays))
 
 
 def _observed(names: list[str], site: str | None) -> str:

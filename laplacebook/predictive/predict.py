@@ -18,6 +18,7 @@ from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
+from laplacebook.model.not_finite import no_entry
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
     outcome_over_draws,
@@ -27,7 +28,7 @@ from laplacebook.predictive.averages import (
     standard_error,
 )
 from laplacebook.predictive.linearized import Linearized, linearize
-from laplacebook.predictive.outcomes import outcome_at
+from laplacebook.predictive.outcomes import labels_given, latent_values, outcome_at
 
 METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
@@ -132,7 +133,7 @@ def predict(
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
             linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
-            depends on other outcomes that are not known.
+            depends on other outcomes that are not known; or a label points beside the groups.
         LaplaceError: the fit failed.
     """
     require_fit(approx)
@@ -155,19 +156,19 @@ def predict(
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         (mean, noise), (spread, _) = outcome_over_draws(density, new, draws, site)
-        _require_finite(new, mean)
+        _require_finite(approx, new, mean)
         error = standard_error(spread, num_samples)
         return Estimate(mean, error) if classes else Prediction(mean, spread, noise, error)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
         mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
-        _require_finite(new, mean)
+        _require_finite(approx, new, mean)
         return mean if classes else Prediction(mean, nothing, outcome.variance, nothing)
     if method == "linearized":
         joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
         found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
-        _require_finite(new, found.mean)
-        _require_finite(new, found.variance)
+        _require_finite(approx, new, found.mean)
+        _require_finite(approx, new, found.variance)
         nothing = from_host(np.zeros(found.mean.shape, found.mean.dtype))
         return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
     if method == "output_monte_carlo":
@@ -201,21 +202,25 @@ def _logits(
 ) -> Linearized:
     """The linearised logits, refused where the approximation is not that of the linearised model."""
     found = linearize(approx.density, new, approx.mode_vector, approx.precision, site, joint)
-    _require_finite(new, found.mean)
+    _require_finite(approx, new, found.mean)
     if approx.settings.curvature == "hessian":
         found = found._replace(mean=_require_linear(found.linear, found.mean, method))
-    _require_finite(new, found.variance)
+    _require_finite(approx, new, found.variance)
     return found
 
 
 _outcome = jit_quickly(outcome_at, static_argnames=["site"])
 
 
-def _require_finite(new: Call, result: Array) -> None:
+def _require_finite(approx: LaplaceApproximation, new: Call, result: Array) -> None:
     """Say why, where the result is not finite and that can be seen."""
     seen = on_host(result)
     if is_traced(seen) or namespace(seen).isfinite(seen).all():
         return
+    values, _ = latent_values(approx.density, approx.mode_vector)
+    beside = no_entry(new, labels_given(new, values))
+    if beside is not None:
+        raise beside
     raise NonFinite(
         "There is no prediction for these new arguments.",
         causes=new.not_finite()

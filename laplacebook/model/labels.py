@@ -1,0 +1,390 @@
+"""Labels in the data that point beside what they index.
+
+JAX takes the last entry for a label that is too large, counts a negative one from the end, and drops
+what it would add there; no error is raised. Where an index is computed from the data alone, its
+values can be looked at: the equations that compute it are found once, in the program of the model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import ClosedJaxpr
+from jax.lax import GatherScatterMode
+from jaxtyping import Array, Bool
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import (
+    Atom,
+    Constant,
+    Equation,
+    all_equations_of,
+    evaluate,
+    needed,
+)
+from laplacebook.base.pytrees import is_traced
+
+_LATENT = "laplacebook: a latent site"
+# What these return is no label, in range by itself, or costs more than a look at labels may.
+_UNSEEN = {"sort", "top_k", "argmax", "argmin", "while", "scan", "cond", "dot_general", "cholesky"}
+_UNSEEN |= {"lu", "lu_pivots_to_permutation", "eigh", "eig", "svd", "qr", "householder_product"}
+_UNSEEN |= {"triangular_solve", "custom_linear_solve", "pure_callback", "io_callback"}
+_SHAPED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "copy", "transpose"}
+
+Origin = (
+    frozenset[int] | None
+)  # the arrays of data that a variable is computed from; None if from more
+
+
+class Index(NamedTuple):
+    """Values that index something, and how many entries it has.
+
+    Attributes:
+        values: the variable that has them.
+        size: of the axis that is indexed; None for what becomes an index by rounding.
+        last: the largest that fits, one for each column of the values; None if a larger one may be.
+        origin: the arrays of data that they are computed from.
+    """
+
+    values: int
+    size: int | None
+    last: tuple[int, ...] | None
+    origin: frozenset[int]
+
+    def fits(self, values: Array) -> Bool[Array, "*B"]:
+        """Which values are entries."""
+        if self.size is None:
+            return jnp.isfinite(values)
+        fits = values >= 0
+        return fits if self.last is None else fits & (values <= _columns_of(self.last))
+
+
+def _columns_of(last: tuple[int, ...]) -> Any:
+    return np.array(last) if len(last) > 1 else last[0]
+
+
+class _Loop(NamedTuple):
+    """A scan or the branches of a condition in which there are indices.
+
+    Attributes:
+        equation: of JAX.
+        inside: the program, or one of several.
+        operands: for each variable that it begins with the operand, None where it is not known.
+        carried: for each carry of a scan the variable that is carried on, None where it is not known.
+    """
+
+    equation: Equation
+    inside: "Labels"
+    operands: tuple[Atom | None, ...]
+    carried: tuple[Atom | None, ...]
+
+    def values(self, read: Any) -> list[Array]:
+        """Those of the indices; of a scan at all its steps."""
+        parameters = self.equation.source.params
+        given = [None if x is None else read(x) for x in self.operands]
+        if "num_consts" not in parameters:
+            return self.inside.values(dict(enumerate(given)))
+        begin, end = parameters["num_consts"], parameters["num_consts"] + parameters["num_carry"]
+
+        def step(carry: list, rows: list) -> tuple[list, list]:
+            held = dict(enumerate([*given[:begin], *carry, *rows]))
+            found, then = self.inside.look(held, self.carried)
+            return then, found
+
+        loop = {name: parameters[name] for name in ("length", "reverse")}
+        _, found = jax.lax.scan(step, given[begin:end], given[end:], **loop)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The indices of a program that data alone decide.
+
+    Attributes:
+        equations: those that compute them, in order.
+        indices: in this program.
+        loops: in which there are others.
+    """
+
+    equations: tuple[Equation, ...] = ()
+    indices: tuple[Index, ...] = ()
+    loops: tuple[_Loop, ...] = ()
+
+    @classmethod
+    def of(cls, program: ClosedJaxpr) -> "Labels":
+        """Those of a program whose arguments are the arrays of data."""
+        equations, _ = all_equations_of(program)
+        origins = {i: frozenset({i}) for i in range(len(program.jaxpr.invars))}
+        return _look(equations, dict(origins))
+
+    def all_indices(self) -> list[Index]:
+        """Those of this program and those within its loops, in the order of :meth:`values`."""
+        return [*self.indices, *(i for loop in self.loops for i in loop.inside.all_indices())]
+
+    def values(self, data: Mapping[int, Any]) -> list[Array]:
+        """What the indices are for some data, by number of the array."""
+        return self.look(data, ())[0]
+
+    def look(self, data: Mapping[int, Any], wanted: Sequence[Atom | None]) -> tuple[list, list]:
+        """The same, and other variables of the program; None for None."""
+        known = dict(data)
+
+        def read(atom: Atom) -> Any:
+            return atom.value if isinstance(atom, Constant) else known[atom]
+
+        for equation in self.equations:
+            found = evaluate(equation.source, [read(x) for x in equation.inputs])
+            known |= zip(equation.outputs, found, strict=True)
+        values = [known[index.values] for index in self.indices]
+        values += [x for loop in self.loops for x in loop.values(read)]
+        return values, [None if x is None else read(x) for x in wanted]
+
+    def fit(self, data: Sequence[Any]) -> Bool[Array, ""]:
+        """Whether all indices are entries of what they index."""
+        pairs = zip(self.all_indices(), self.values(dict(enumerate(data))), strict=True)
+        return jnp.array([jnp.all(index.fits(values)) for index, values in pairs]).all()
+
+    def first_beside(self, data: Sequence[Any]) -> tuple[Index, Any, list[int], bool] | None:
+        """The first index that is none: its value, where it stands, and whether an array of data has it there."""
+        for index, values in zip(
+            self.all_indices(), self.values(dict(enumerate(data))), strict=True
+        ):
+            wrong = ~np.asarray(index.fits(values))
+            if wrong.any():
+                place = np.argwhere(wrong)[0].tolist()
+                value = np.asarray(values)[tuple(place)]
+                (one, *others) = sorted(index.origin)
+                same = not others and np.shape(data[one]) == np.shape(values)
+                same = same and np.asarray(data[one])[tuple(place)] == value
+                return index, value, place, bool(same or np.isnan(value))
+        return None
+
+
+def marked(value: Array) -> Array:
+    """A value of a latent site, in a program in which labels are looked for."""
+    return checkpoint_name(value, _LATENT)
+
+
+def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
+    """The indices among equations, given what the variables that these begin with are computed from."""
+
+    def origin(atom: Atom) -> Origin:
+        if isinstance(atom, Constant):
+            return None if is_traced(atom.value) else frozenset()
+        return origins[atom]
+
+    made: dict[int, Equation] = {}
+    indices: dict[tuple, Index] = {}
+    loops: list[_Loop] = []
+    for equation in equations:
+        of_inputs = [origin(x) for x in equation.inputs]
+        loops += _inside(equation, of_inputs)
+        for atom, size, last in _indexed(equation, made):
+            come_from = origin(atom)
+            if isinstance(atom, Constant) and last is not None:
+                _require_held(atom.value, size, last)
+            elif come_from and isinstance(atom, int):
+                indices[atom, last] = Index(atom, size, last, come_from)
+        origins |= dict.fromkeys(equation.outputs, _together(equation, of_inputs))
+        made |= dict.fromkeys(equation.outputs, equation)
+    operands = [x for loop in loops for x in loop.operands if x is not None]
+    kept = needed(equations, [*(index.values for index in indices.values()), *operands])
+    for equation in filter(_rounds, kept):
+        (rounded,) = equation.inputs
+        come_from = origin(rounded)
+        if come_from and isinstance(rounded, int):
+            indices[rounded, None] = Index(rounded, None, None, come_from)
+    found = sorted(indices.values(), key=lambda index: index.size is not None)
+    return Labels(tuple(kept), tuple(found), tuple(loops))
+
+
+def _require_held(values: Any, size: int, last: tuple[int, ...]) -> None:
+    """Refuse labels that the model holds itself, of which a negative one may count from the end.
+
+    Raises:
+        UnsupportedModel: one is beside the entries.
+    """
+    if is_traced(values) or not getattr(values, "is_fully_addressable", True):
+        return
+    seen = np.asarray(values)
+    wrong = (seen < -size) | (seen > _columns_of(last))
+    if wrong.any():
+        place = np.argwhere(wrong)[0].tolist()
+        raise UnsupportedModel(
+            f"The model indexes {size} entries by a number that it holds itself, "
+            f"{seen[tuple(place)]}{f', first at {place}' if place else ''}: labels begin at 0 and end at {size - 1}.",
+            causes=["labels 1, 2, ..., J in an array that the model reads beside its arguments"],
+            remedy="number the groups from 0, and pass labels as an argument of the model.",
+        )
+
+
+def _together(equation: Equation, of_inputs: list[Origin]) -> Origin:
+    source = equation.source
+    latent = source.primitive.name == "name" and source.params["name"] == _LATENT
+    known = [x for x in of_inputs if x is not None]
+    if latent or source.primitive.name in _UNSEEN or len(known) < len(of_inputs):
+        return None
+    return frozenset().union(*known)
+
+
+def _rounds(equation: Equation) -> bool:
+    """Whether it makes whole numbers of others, which may be NaN."""
+    if equation.source.primitive.name != "convert_element_type":
+        return False
+    (before,), (after,) = equation.source.invars, equation.source.outvars
+    kinds = jnp.floating, jnp.integer
+    return all(jnp.issubdtype(x.aval.dtype, k) for x, k in zip((before, after), kinds, strict=True))
+
+
+def _indexed(
+    equation: Equation, made: dict[int, Equation]
+) -> list[tuple[Atom, int, tuple[int, ...] | None]]:
+    """What an equation indexes by: the values as they were before JAX counts from the end, and what fits."""
+    name, parameters = equation.source.primitive.name, equation.source.params
+    shapes = [x.aval.shape for x in equation.source.invars]
+    if name in ("dynamic_slice", "dynamic_update_slice"):
+        given = 1 if name == "dynamic_slice" else 2
+        window = parameters["slice_sizes"] if given == 1 else shapes[1]
+        parts = list(equation.inputs[given : given + len(window)])
+        axes, mode, own = range(len(window)), GatherScatterMode.PROMISE_IN_BOUNDS, False
+    elif name == "gather" or name.startswith("scatter"):
+        mode, numbers = parameters["mode"], parameters["dimension_numbers"]
+        gather = name == "gather"
+        axes = numbers.start_index_map if gather else numbers.scatter_dims_to_operand_dims
+        window = parameters["slice_sizes"] if gather else _window(numbers, *shapes[::2])
+        parts = _columns(equation.inputs[1], len(axes), made)
+        own = _in_own_words(equation) if gather else mode == GatherScatterMode.CLIP
+    else:
+        return []
+    sizes, last = [shapes[0][i] for i in axes], [shapes[0][i] - window[i] for i in axes]
+    if len(parts) < len(last):  # several columns that were not put together here
+        return [] if own else [(parts[0], min(sizes), tuple(last))]
+    found: list[tuple[Atom, int, tuple[int, ...] | None]] = []
+    for part, size, end in zip(parts, sizes, last, strict=True):
+        before = _before_wrapping(part, made)
+        # What JAX does not count from the end was asked for by name, as segment_sum asks for it.
+        asked = own or (name.startswith("scatter") and mode == GatherScatterMode.FILL_OR_DROP)
+        if before is not None:
+            found.append((before, size, None if own else (end,)))
+        elif not asked:
+            found.append((_peeled(part, made), size, (end,)))
+    return found
+
+
+def _in_own_words(equation: Equation) -> bool:
+    """Whether a model says what is to be taken for a label beside the entries: "clip", or a number to fill in."""
+    parameters, dtype = equation.source.params, equation.source.invars[0].aval.dtype
+    if parameters["mode"] == GatherScatterMode.CLIP:
+        # Of a slice that vmap makes many the axes are kept, and JAX writes "clip" for it.
+        return bool(parameters["dimension_numbers"].collapsed_slice_dims)
+    if parameters["mode"] != GatherScatterMode.FILL_OR_DROP:
+        return False
+    fill = parameters["fill_value"]
+    if fill is None or not np.all(np.isfinite(fill)):
+        return False
+    limits = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
+    return limits is None or fill not in (limits.min, limits.max)  # those JAX fills in by itself
+
+
+def _window(numbers: Any, operand: tuple, updates: tuple) -> list[int]:
+    """How much of each axis a scatter writes at a time."""
+    single = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    sizes = iter([updates[i] for i in numbers.update_window_dims])
+    return [1 if axis in single else next(sizes) for axis in range(len(operand))]
+
+
+def _columns(atom: Atom, number: int, made: dict[int, Equation]) -> list[Atom]:
+    """The values along each axis, where they were put side by side; or all of them together."""
+    if number == 1:
+        return [atom]
+    beside = _made_by("concatenate", atom, made)
+    return list(beside.inputs) if beside and len(beside.inputs) == number else [atom]
+
+
+def _peeled(atom: Atom, made: dict[int, Equation]) -> Atom:
+    """The variable before its axes were changed, or its type from one of whole numbers to another."""
+    while isinstance(atom, int) and atom in made:
+        source = made[atom].source
+        integers = all(jnp.issubdtype(x.aval.dtype, jnp.integer) for x in source.invars)
+        same = source.primitive.name == "convert_element_type" and integers
+        if not same and source.primitive.name not in _SHAPED:
+            break
+        atom = made[atom].inputs[0]
+    return atom
+
+
+def _before_wrapping(atom: Atom, made: dict[int, Equation]) -> Atom | None:
+    """What JAX counts from the end where it is negative, ``where(x < 0, x + size, x)``: x, or None."""
+    chosen = _made_by("select_n", _peeled(atom, made), made)
+    if chosen is None or len(chosen.inputs) != 3:
+        return None
+    where, label, moved = chosen.inputs
+    negative, added = _made_by("lt", where, made), _made_by("add", moved, made)
+    # Of an array of NumPy that the model holds, NumPy has told which are negative.
+    compared = isinstance(where, Constant) or (negative is not None and _is_among(label, negative))
+    wraps = compared and added is not None and _is_among(label, added)
+    return _peeled(label, made) if wraps else None
+
+
+def _is_among(atom: Atom, equation: Equation) -> bool:
+    """Whether it is an operand; two arrays are not compared by their numbers."""
+    if isinstance(atom, int):
+        return atom in [x for x in equation.inputs if isinstance(x, int)]
+    held = [x.value for x in equation.inputs if isinstance(x, Constant)]
+    return any(
+        x is atom.value or np.ndim(x) == 0 == np.ndim(atom.value) and x == atom.value for x in held
+    )
+
+
+def _made_by(name: str, atom: Atom, made: dict[int, Equation]) -> Equation | None:
+    equation = made.get(atom) if isinstance(atom, int) else None
+    return equation if equation and equation.source.primitive.name == name else None
+
+
+def _inside(equation: Equation, of_inputs: list[Origin]) -> list[_Loop]:
+    """The programs that a scan or a condition runs, if there are indices in them."""
+    name, parameters = equation.source.primitive.name, equation.source.params
+    if name == "cond":
+        programs = [(p, list(equation.inputs[1:]), of_inputs[1:]) for p in parameters["branches"]]
+    elif name == "scan":
+        programs = [(parameters["jaxpr"], list(equation.inputs), list(of_inputs))]
+    else:
+        return []
+    loops = []
+    for program, operands, origins in programs:
+        equations, results = all_equations_of(program)
+        carried: list[Atom | None] = []
+        if name == "scan":
+            carried = _carried(equations, results, origins, parameters)
+        found = _look(equations, dict(enumerate(origins)))
+        if not found.all_indices():
+            continue
+        on = needed(equations, [x for x in carried if x is not None])
+        wanted = {id(x) for x in (*found.equations, *on)}
+        found = Labels(tuple(e for e in equations if id(e) in wanted), found.indices, found.loops)
+        known = [x if o is not None else None for x, o in zip(operands, origins, strict=True)]
+        loops.append(_Loop(equation, found, tuple(known), tuple(carried)))
+    return loops
+
+
+def _carried(
+    equations: list[Equation], results: list[Atom], origins: list[Origin], parameters: Any
+) -> list[Atom | None]:
+    """What a scan carries on from step to step of what data alone decide; ``origins`` then say so too."""
+    begin, number = parameters["num_consts"], parameters["num_carry"]
+    while True:
+        known: dict[int, Origin] = dict(enumerate(origins))
+        _look(equations, known)
+        then = [known[x] if isinstance(x, int) else frozenset() for x in results[:number]]
+        before = list(origins)
+        for i, come_from in enumerate(then, begin):
+            now = origins[i]
+            origins[i] = None if come_from is None or now is None else now | come_from
+        if origins == before:
+            break
+    held = [origins[begin + i] is not None for i in range(number)]
+    return [x if here else None for x, here in zip(results[:number], held, strict=True)]

@@ -1,0 +1,121 @@
+"""Labels beside the groups at the other seams: compiled fits, chunks, files, predictions."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from tests.model.test_labels import ONE, G, J, Y, effects, exact, groups
+
+WRONG = np.where(G == 2, J + 5, G)
+LABEL = "label 9, first at \\[2\\]"
+
+
+def test_a_compiled_fit_is_nan():
+    fit = jax.jit(functools.partial(lb.laplace, groups))
+    np.testing.assert_allclose(fit(G, Y).log_evidence, exact(ONE[G]), rtol=1e-10)
+    assert np.isnan(fit(WRONG, Y).log_evidence) and not fit(WRONG, Y).certificate.converged
+
+
+def test_of_several_data_sets_the_wrong_one_is_nan():
+    found = jax.vmap(functools.partial(lb.laplace, groups))(np.stack([G, WRONG]), np.stack([Y, Y]))
+    np.testing.assert_allclose(found.log_evidence, [exact(ONE[G]), np.nan], rtol=1e-10)
+
+
+def test_the_next_call_looks_again():
+    first = lb.laplace(groups, G, Y)
+    with pytest.raises(lb.NonFinite, match=LABEL):
+        lb.laplace(groups, WRONG, Y)
+    assert lb.laplace(groups, G, Y).log_evidence == first.log_evidence
+
+
+def log_joint(a, g, y):
+    return dist.Normal(0, 1).log_prob(a).sum() + dist.Normal(a[g], 1).log_prob(y).sum()
+
+
+SEAMS = {
+    "maximum_likelihood": lambda g: lb.maximum_likelihood(groups, g, Y),
+    "constrained": lambda g: lb.laplace(groups, g, Y, space="constrained"),
+    "Gauss-Newton": lambda g: lb.laplace(groups, g, Y, curvature="gauss_newton"),
+    "diagonal": lambda g: lb.laplace(groups, g, Y, structure="diagonal"),
+    "several starts": lambda g: lb.laplace(groups, g, Y, starts=3, key=jax.random.key(0)),
+    "a density": lambda g: lb.laplace_of_density(log_joint, np.zeros(J), g, Y),
+    "chunks": lambda g: lb.laplace_of_chunks(groups, [(G, Y), (g, Y)]),
+    "a late chunk": lambda g: lb.laplace_of_chunks(groups, [(G, Y)] * 3 + [(g, Y)]),
+    "prior_sampling": lambda g: lb.prior_sampling(groups, g, Y, key=jax.random.key(0)),
+    "train": lambda g: lb.train(groups, g, Y, key=jax.random.key(0)),
+}
+
+
+@pytest.mark.parametrize("call", SEAMS.values(), ids=SEAMS)
+def test_seams(call):
+    call(G)
+    with pytest.raises(lb.LaplaceError, match="'g'.*(?s:.)*label"):
+        call(WRONG)
+
+
+def test_a_file_is_not_that_of_such_labels(tmp_path):
+    lb.laplace(groups, G, Y).save(tmp_path / "fit.npz")
+    assert lb.load(tmp_path / "fit.npz", groups, G, Y)
+    with pytest.raises(lb.LaplaceError, match="'g'.*(?s:.)*label"):
+        lb.load(tmp_path / "fit.npz", groups, WRONG, Y)
+
+
+METHODS = [{"method": "linearized"}, {"method": "plug_in"}, {"method": "monte_carlo"}]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
+@pytest.mark.parametrize("value", [J, -1])
+def test_prediction_of_an_unseen_group(method, value):
+    fit = lb.laplace(groups, G, Y)
+    options = {
+        **method,
+        **({"key": jax.random.key(0)} if method["method"] == "monte_carlo" else {}),
+    }
+    mean = np.array([Y[G == 3].sum() / 4, Y[G == 0].sum() / 3])
+    seen = lb.predict(fit, np.array([3, 0]), **options)
+    np.testing.assert_allclose(seen.mean, mean, atol=0.1 if "key" in options else 1e-8)
+    words = f"Argument 'g' has the label {value}, first at \\[1\\]"
+    with pytest.raises(lb.NonFinite, match=words):
+        lb.predict(fit, np.array([0, value]), **options)
+    predict = jax.jit(functools.partial(lb.predict, fit, **options))
+    assert np.isnan(predict(np.array([0, value])).mean).all()
+
+
+def chances(g, y=None):
+    a = effects()
+    with numpyro.plate("N", len(g)):
+        numpyro.sample("y", dist.Bernoulli(logits=a[g]), obs=y)
+
+
+def kinds(g, y=None):
+    a = effects((J, 3))
+    with numpyro.plate("N", len(g)):
+        numpyro.sample("y", dist.Categorical(logits=a[g]), obs=y)
+
+
+def events(g, y=None):
+    a = effects()
+    with numpyro.plate("N", len(g)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(a[g])), obs=y)
+
+
+def by_rows(g, y=None):
+    a = effects((300,))
+    with numpyro.plate("N", len(g)):
+        numpyro.sample("y", dist.Normal(a[g], 1), obs=y)
+
+
+@pytest.mark.parametrize("model", [chances, kinds, events, by_rows])
+def test_prediction_of_other_outcomes(model):
+    outcomes = Y if model is by_rows else (Y > 0).astype(int)
+    fit = lb.laplace(model, G, outcomes)
+    key = {"key": jax.random.key(0)} if model is events else {}
+    assert lb.predict(fit, np.array([0, 1]), **key) is not None
+    with pytest.raises(lb.NonFinite, match="'g' has the label 300, first at \\[2\\]"):
+        lb.predict(fit, np.array([0, 1, 300]), **key)
