@@ -4,7 +4,7 @@ A rule is never turned off. What costs time is left out where it cannot change t
 glyphs of formulas, half of a page's elements, are looked at by the rule on scrolling alone, since
 MathJax gives them no roles, names or colours of their own; of all texts of one colour and size on
 one ground the rule on contrast measures the first; and the other words of code, a third of the
-elements, are plain text meanwhile, unless they are links.
+elements, are plain text meanwhile, unless they are more than a span with a class.
 """
 
 from importlib.resources import files
@@ -43,7 +43,8 @@ VIOLATIONS = """async ({parts, scrolling, contrast}) => {
   const folded = [...document.querySelectorAll('details:not([open])')];
   folded.forEach(d => d.open = true);
   const coloured = firstOfEachColour();
-  const kept = [...coloured, ...document.querySelectorAll('pre a')];
+  const more = e => e.localName !== 'span' || e.getAttributeNames().some(a => a !== 'class');
+  const kept = [...coloured, ...[...document.querySelectorAll('pre *')].filter(more)];
   const replaced = [...document.querySelectorAll('pre')].map(e => [e, [...e.childNodes]]);
   replaced.forEach(([code, words]) => code.replaceChildren(
     ...words.map(w => kept.some(e => w.contains(e)) ? w : w.textContent)));

@@ -237,6 +237,7 @@ def test_check_notices(browser, check):
 INACCESSIBLE = [
     ("structure", '<button></button><img src="data:,">'),
     ("structure", '<pre><span>a</span> <span><a href="x"></a></span></pre>'),
+    ("structure", '<pre><span>a</span> <span role="nosuch">b</span></pre>'),
     ("contrast", '<p style="color: #aaa">Faint</p>'),
     ("contrast", '<pre><span>a</span> <span><i style="color: #aaa">faint</i></span></pre>'),
     (
