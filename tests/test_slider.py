@@ -18,6 +18,10 @@ SLIDERS = {
 }
 FIGURE = ".text_html:has(input[type=range])"
 SHOWN = "[data-position]:not([style*=none])"
+LOOKS = """(figure, shown) => [
+  [...figure.querySelectorAll(`span${shown}`)].map(e => e.innerText),
+  [...figure.querySelectorAll(`svg g${shown}`)].map(e => e.innerHTML),
+  figure.querySelector('input[type=range]').getAttribute('aria-valuetext')]"""
 
 
 @pytest.fixture
@@ -95,17 +99,15 @@ def test_keyboard_moves_the_slider(browser, chapter, width):
     with visit(browser, HTML / "book" / f"{chapter}.html", width=width) as page:
         figure = page.locator(FIGURE)
         slider = figure.get_by_role("slider", name=SLIDERS[chapter])
-        captions, curves = figure.locator(f"span{SHOWN}"), figure.locator(f"svg g{SHOWN}")
-        last, drawn = int(slider.get_attribute("max")), curves.count()
+        last, drawn = int(slider.get_attribute("max")), figure.locator(f"svg g{SHOWN}").count()
         seen = set()
         slider.focus()
         for key in ["Home", *["ArrowRight"] * last]:
             page.keyboard.press(key)
-            assert (captions.count(), curves.count()) == (1, drawn)
-            assert captions.inner_text().startswith(slider.get_attribute("aria-valuetext") + ":")
-            seen.add(
-                (captions.inner_text(), *curves.evaluate_all("all => all.map(g => g.innerHTML)"))
-            )
+            captions, curves, value = figure.evaluate(LOOKS, SHOWN)
+            assert (len(captions), len(curves)) == (1, drawn)
+            assert captions[0].startswith(value + ":")
+            seen.add((captions[0], *curves))
         assert slider.input_value() == str(last)
         assert len(seen) == last + 1
         assert page.trouble == []

@@ -62,13 +62,9 @@ def off_disk(url):
 def views(**view):
     """A fixture that shows each built page in turn; tests that share it share the visit."""
 
-    # All tests of one page go to one worker: --dist loadgroup.
-    pages = [
-        pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(path.stem))
-        for path in PAGES or [HTML / "index.html"]
-    ]
-
-    @pytest.fixture(scope="module", params=pages)
+    @pytest.fixture(
+        scope="module", params=PAGES or [HTML / "index.html"], ids=lambda path: path.stem
+    )
     def page(browser, request):
         with visit(browser, request.param, **view) as shown:
             yield shown
@@ -238,16 +234,24 @@ def test_check_notices(browser, check):
     page.close()
 
 
-INACCESSIBLE = {
-    "structure": '<button></button><img src="data:,">',
-    "contrast": '<p style="color: #aaa">Faint</p>',
-    "scrolling": '<div style="width: 9px; height: 99px; overflow: auto"><p>Unreachable</p></div>',
-}
+INACCESSIBLE = [
+    ("structure", '<button></button><img src="data:,">'),
+    ("structure", '<pre><span>a</span> <span><a href="x"></a></span></pre>'),
+    ("structure", '<pre><span>a</span> <span role="nosuch">b</span></pre>'),
+    ("contrast", '<p style="color: #aaa">Faint</p>'),
+    ("contrast", '<pre><span>a</span> <span><i style="color: #aaa">faint</i></span></pre>'),
+    (
+        "scrolling",
+        '<div style="width: 9px; height: 99px; overflow: auto"><p>Unreachable</p></div>',
+    ),
+]
 
 
-@pytest.mark.parametrize("part", INACCESSIBLE)
-def test_accessibility_check_notices(browser, part):
+@pytest.mark.parametrize(("part", "body"), INACCESSIBLE)
+def test_accessibility_check_notices(browser, part, body):
     page = browser.new_page()
-    page.set_content(f'<html lang="en"><title>A page</title><main>{INACCESSIBLE[part]}</main>')
+    page.set_content(f'<html lang="en"><title>A page</title><main>{body}</main>')
+    shown = page.inner_html("main")
     assert violations(page, part)
+    assert page.inner_html("main") == shown
     page.close()

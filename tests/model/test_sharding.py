@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_eight_devices():
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/model/eight_devices.py"]
