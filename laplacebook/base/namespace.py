@@ -48,6 +48,34 @@ def branch(condition: Any, yes: Callable[[], _T], no: Callable[[], _T]) -> _T:
     return lax.cond(condition, yes, no)
 
 
+def repeat(times: int, step: Callable[[Any, _T], _T], first: _T) -> _T:
+    """``step(i, state)`` for i from zero, over and over."""
+    if not all(namespace(x) is np for x in jax.tree.leaves(first)):
+        return lax.fori_loop(0, times, step, first)
+    state = first
+    for i in range(times):
+        state = step(i, state)
+    return state
+
+
+def put(rows: Any, i: Any, row: Any) -> Any:
+    """Rows with another one at i, if they reach so far: those of NumPy are changed in place."""
+    if namespace(rows) is jnp:
+        return rows.at[i].set(row, mode="drop")
+    if i < len(rows):
+        rows[i] = row
+    return rows
+
+
+def eigh(matrix: Any) -> tuple[Any, Any]:
+    """The eigenvalues of a symmetric matrix in rising order, and its eigenvectors; NaN if it is not finite."""
+    if namespace(matrix) is jnp:
+        return jnp.linalg.eigh(matrix)
+    if not np.all(np.isfinite(matrix)):
+        return np.full_like(matrix[0], np.nan), np.full_like(matrix, np.nan)
+    return np.linalg.eigh(matrix)
+
+
 def cholesky(matrix: Any) -> Any:
     """The lower Cholesky factor of a symmetric matrix, NaN where it is not positive definite."""
     if namespace(matrix) is jnp:

@@ -16,6 +16,9 @@ except ImportError:  # JAX 0.7
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 SMALL = 2**22  # numbers to compute: a few milliseconds
 _F = TypeVar("_F", bound=Callable)
+# Compiled in half the time; what takes long runs a tenth or two longer.
+_HALF_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+MEDIUM = 2**28
 _EAGER = get_opaque_trace_state()
 
 
@@ -63,7 +66,10 @@ def jit(function: Callable, **static: Any) -> Callable:
 
 
 def jit_quickly(
-    function: Callable, work: Callable[..., int] | None = None, **static: Any
+    function: Callable,
+    work: Callable[..., int] | None = None,
+    half: bool = False,
+    **static: Any,
 ) -> Callable:
     """``jax.jit`` with less optimisation where it is called eagerly and has little to compute.
 
@@ -73,16 +79,21 @@ def jit_quickly(
         function: pure.
         work: from its arguments to how many numbers it computes, about; by default as many as they
             have. Up to four million it is little.
+        half: whether with more than little to compute, up to 270 million numbers, half of the
+            optimisation is enough.
         static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
     """
-    quick, plain = jit(function, compiler_options=_OPTIONS, **static), jit(function, **static)
+    plain, quick = jit(function, **static), jit(function, compiler_options=_OPTIONS, **static)
+    halfway = jit(function, compiler_options=_HALF_OPTIONS, **static) if half else plain
 
     @functools.wraps(function, ("__name__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:
         # The options are those of the compiler for the CPU, and others do not know them.
-        little = is_eager() and jax.default_backend() == "cpu"
-        little = little and (work or _given)(*args, **kwargs) <= SMALL
-        return (quick if little else plain)(*args, **kwargs)
+        if not is_eager() or jax.default_backend() != "cpu":
+            return plain(*args, **kwargs)
+        numbers = (work or _given)(*args, **kwargs)
+        program = quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
+        return program(*args, **kwargs)
 
     call.lower = plain.lower  # type: ignore[attr-defined]
     return call

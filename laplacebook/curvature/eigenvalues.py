@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Key
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
+from laplacebook.base.namespace import Numbers, eigh, namespace, put, repeat
 from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, matrix_of
 
@@ -115,10 +115,10 @@ def _not_converged(why: str) -> NotConverged:
 
 
 def ritz(
-    product: Callable[[Float[Array, " D"]], Float[Array, " D"]],
-    like: Float[Array, " D"],
+    product: Callable[[Float[Numbers, " D"]], Float[Numbers, " D"]],
+    like: Float[Numbers, " D"],
     steps: int,
-) -> tuple[Float[Array, " K"], Float[Array, "K D"]]:
+) -> tuple[Float[Numbers, " K"], Float[Numbers, "K D"]]:
     """The Ritz values and vectors of a symmetric matrix after some steps of Lanczos.
 
     Every new direction is orthogonalised against all earlier ones, twice, so that rounding makes no
@@ -134,22 +134,22 @@ def ritz(
     Returns:
         The values in rising order, shape (K,), and the vectors in rows, shape (K, D).
     """
-    size, dtype = like.size, like.dtype
+    xp, size, dtype = namespace(like), like.size, like.dtype
     steps = min(steps, size)
-    seed = jnp.asarray(np.random.default_rng(0).normal(size=size), dtype)
-    basis = jnp.zeros((steps, size), dtype).at[0].set(seed / jnp.linalg.norm(seed))
+    seed = xp.asarray(np.random.default_rng(0).normal(size=size), dtype)
+    basis = put(xp.zeros((steps, size), dtype), 0, seed / xp.linalg.norm(seed))
 
-    def extend(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def extend(i: Any, carry: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
         basis, image = carry
         new = product(basis[i])
         left = new - basis.T @ (basis @ new)
-        left -= basis.T @ (basis @ left)
-        length = jnp.linalg.norm(left)
-        known = length <= jnp.finfo(dtype).eps ** 0.5 * jnp.linalg.norm(new)
-        left = jnp.where(known, 0, left / jnp.where(known, 1, length))
-        return basis.at[i + 1].set(left, mode="drop"), image.at[i].set(new)
+        left = left - basis.T @ (basis @ left)
+        length = xp.linalg.norm(left)
+        known = length <= jnp.finfo(dtype).eps ** 0.5 * xp.linalg.norm(new)
+        left = xp.where(known, 0, left / xp.where(known, 1, length))
+        return put(basis, i + 1, left), put(image, i, new)
 
-    basis, image = lax.fori_loop(0, steps, extend, (basis, jnp.zeros_like(basis)))
+    basis, image = repeat(steps, extend, (basis, xp.zeros_like(basis)))
     small = basis @ image.T
-    values, vectors = jnp.linalg.eigh((small + small.T) / 2)
+    values, vectors = eigh((small + small.T) / 2)
     return values, vectors.T @ basis

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import depends_on
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
@@ -52,11 +53,16 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
             ],
             remedy='sample the last weights last, or use structure="block".',
         )
-    trace, _ = density.trace(u)
+    values = _values(density, u)
     before = density.sites[: len(density.sites) - kept]
-    fixed = {site.name: trace[site.name]["value"] for site in before}
+    fixed = {site.name: values[site.name] for site in before}
     args, kwargs = density.arguments
     return ModelDensity.of(LastLayer(density.model, fixed), args, kwargs, density.space)
+
+
+@jit_quickly
+def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
+    return density.terms(u).values
 
 
 def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> bool:

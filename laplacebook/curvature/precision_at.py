@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
 from laplacebook.curvature.kfac import kronecker_factors
 from laplacebook.curvature.settings import Settings
-from laplacebook.gaussian.kronecker import KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
 from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import (
     BlockPrecision,
@@ -62,25 +63,50 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
     Raises:
         UnsupportedModel: the model has no such curvature, or no such structure.
     """
+    return precision_of(entries_at(density, u, settings), settings.structure)
+
+
+def entries_at(
+    density: ModelDensity, u: Float[Array, " D"], settings: Settings
+) -> Array | tuple[Array | KroneckerBlock, ...]:
+    """What :func:`precision_at` factorises; arguments and errors are its own.
+
+    Returns:
+        A matrix for a dense structure, its diagonal, or of each site a matrix or a Kronecker block.
+    """
     kind, batch = settings.curvature, settings.batch_size
     prior, separate = prior_curvature(density, u)
     if settings.structure in ("dense", "last_layer"):
-        whole = jax.lax.cond(
+        return jax.lax.cond(
             separate,
             lambda matrix: matrix.at[jnp.diag_indices(u.size)].add(prior),
             lambda matrix: matrix + prior_hessian(density, u),
             gauss_newton.dense(density, u, kind, batch),
         )
-        return DensePrecision.of_symmetric(whole)
     prior *= loud(separate, prior.dtype)
     parts = parts_of(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
-        return DiagonalPrecision(gauss_newton.diagonal(density, u, kind, batch) + prior)
+        return gauss_newton.diagonal(density, u, kind, batch) + prior
     if settings.structure == "block":
         blocks = gauss_newton.blocks(density, u, kind, batch)
-        return BlockPrecision.of(tuple(b + jnp.diag(p) for b, p in zip(blocks, parts, strict=True)))
+        return tuple(_plus(b, p) for b, p in zip(blocks, parts, strict=True))
     factors = kronecker_factors(density, u, kind, batch)
-    return KroneckerPrecision.of(tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True)))
+    return tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
+
+
+def precision_of(entries: Any, structure: str) -> Precision:
+    """The precision with its factors, of the entries that :func:`entries_at` finds: in NumPy or in JAX."""
+    if structure == "diagonal":
+        return DiagonalPrecision(entries)
+    if structure not in ("block", "kronecker"):
+        return DensePrecision.of_symmetric(entries)
+    blocks = tuple(
+        Eigenbasis.of(entry)
+        if isinstance(entry, KroneckerBlock)
+        else DensePrecision.of_symmetric(entry)
+        for entry in entries
+    )
+    return BlockPrecision(blocks) if structure == "block" else KroneckerPrecision(blocks)
 
 
 def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowRankPrecision:
@@ -132,10 +158,14 @@ def coupled(structure: str) -> UnsupportedModel:
 def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBlock | Array:
     """A block with its prior, which for a Kronecker product has to be one number."""
     if not isinstance(factors, tuple):
-        return factors + jnp.diag(prior)
+        return _plus(factors, prior)
     one = jnp.mean(prior)
     equal = jnp.all(jnp.abs(prior - one) <= EQUAL * one)
     return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
+
+
+def _plus(block: Array, prior: Array) -> Array:
+    return (block + block.T) / 2 + jnp.diag(prior)
 
 
 def _blocks(matrix: Numbers, sizes: Sequence[int]) -> tuple[Numbers, ...]:

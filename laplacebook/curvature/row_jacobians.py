@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, Float, Int
 
 from laplacebook.base.jaxprs import array_sizes
@@ -112,27 +113,31 @@ def _sum(
     every_layer: bool,
 ) -> Any:
     program = _program(rows, u, every_layer)
+    # Traced once, for batches of all sizes.
+    one = jax.jit(partial(_one_row, rows, u, program, kind), inline=True)
 
     def of_batch(index: Int[Array, " B"]) -> Any:
         # The last batch is made up by rows taken again, with weight zero.
         counted = (index < rows.number).astype(u.dtype)[:, None, None]
-        return share(_row_factors(rows, u, program, kind, index % rows.number, counted))
+        return share(_row_factors(rows, program, one, index % rows.number, counted))
 
     def add(total: Any, index: Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_batch(index)), None
 
-    shapes = jax.eval_shape(of_batch, jnp.zeros(1, int))
-    size = batch_size or _batch_size(of_batch, sum(prod(x.shape) for x in jax.tree.leaves(shapes)))
+    of_two, shapes = jax.make_jaxpr(of_batch, return_shape=True)(jnp.zeros(2, int))
+    total = sum(prod(x.shape) for x in jax.tree.leaves(shapes))
+    size = batch_size or _batch_size(of_batch, of_two, total)
     batches = ceil(rows.number / size)
     index = jnp.arange(batches * ceil(rows.number / batches)).reshape(batches, -1)
     start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, start, index)[0]
 
 
-def _batch_size(of_batch: Callable[[Array], Any], total: int) -> int:
+def _batch_size(of_batch: Callable[[Array], Any], of_two: ClosedJaxpr, total: int) -> int:
     """So many rows that no array is larger than the sum, or than what a processor keeps at hand."""
     # What grows with the number of rows is told by two programs that differ in it alone.
-    few, more = (array_sizes(jax.make_jaxpr(of_batch)(jnp.zeros(n, int)).jaxpr) for n in (2, 3))
+    of_three = jax.make_jaxpr(of_batch)(jnp.zeros(3, int))
+    few, more = array_sizes(of_two.jaxpr), array_sizes(of_three.jaxpr)
     growing = max(b - a for a, b in zip(few, more, strict=True))
     return max(FEWEST, max(NUMBERS, total) // max(growing, 1))
 
@@ -153,14 +158,12 @@ def _program(rows: Rows, u: Array, every_layer: bool) -> LayeredProgram:
 
 def _row_factors(
     rows: Rows,
-    u: Array,
     program: LayeredProgram,
-    kind: str,
+    one: Callable[[Array], tuple],
     index: Array,
     counted: Float[Array, "B 1 1"],
 ) -> RowFactors:
     """The factors of a batch of rows, those that are not counted as zero."""
-    one = partial(_one_row, rows, u, program, kind)
     inputs, of_layers, of_sites, hessians = jax.vmap(one)(index)
     by_layer = zip(program.layers, inputs, of_layers, strict=True)
     layers = {x.site: LayerJacobian(x, a * counted, jac) for x, a, jac in by_layer}

@@ -51,8 +51,10 @@ def laplace(
 
     Of a small fit by the Hessian (up to 64 coordinates, which times the numbers of data make up to a
     million) the log joint with its derivatives alone is compiled, and Python takes the steps. A larger
-    fit, one within ``jit``, ``vmap`` or ``grad``, and one made 300 times before, or of which the log
+    one, one within ``jit``, ``vmap`` or ``grad``, and one made 300 times before, or of which the log
     joint took above 10 ms before, is one program, which takes longer to compile and less to run.
+    Where the curvature is not the Hessian, whatever the size, the log joint, the curvature and a round of
+    steps are programs of their own, and Python takes the rounds.
 
     Arrays that are sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums
     over rows are taken there, and then over devices. What has D or D^2 numbers, with its Cholesky

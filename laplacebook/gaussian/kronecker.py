@@ -5,10 +5,11 @@ from math import inf, prod
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
-from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.namespace import Numbers, eigh, namespace
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
@@ -60,17 +61,18 @@ class Eigenbasis(Precision):
         Raises:
             ValueError: the prior precision is not one number.
         """
-        prior_precision = jnp.asarray(block.prior_precision, block.left.dtype)
+        xp = namespace(block.left, block.right)
+        prior_precision = xp.asarray(block.prior_precision, block.left.dtype)
         if prior_precision.ndim:
             raise ValueError(
                 f"The prior precision of a Kronecker block is one number, not an array of shape "
                 f"{prior_precision.shape}: with several the block is no Kronecker product."
             )
-        left, left_vectors = jnp.linalg.eigh(block.left)
-        right, right_vectors = jnp.linalg.eigh(block.right)
+        left, left_vectors = eigh(block.left)
+        right, right_vectors = eigh(block.right)
         # To the products, since damped factors would stand for another matrix.
-        eigenvalues = jnp.outer(_semidefinite(left), _semidefinite(right)) + prior_precision
-        eigenvalues *= loud(eigenvalues.min(initial=inf) > 0, eigenvalues.dtype)
+        eigenvalues = xp.outer(_semidefinite(left), _semidefinite(right)) + prior_precision
+        eigenvalues = eigenvalues * loud(eigenvalues.min(initial=inf) > 0, eigenvalues.dtype)
         given = KroneckerBlock(block.left, block.right, prior_precision)
         return cls(given, left_vectors, right_vectors, eigenvalues)
 
@@ -99,15 +101,16 @@ class Eigenbasis(Precision):
 
     def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
-        left = jnp.diagonal(self.block.left, axis1=-2, axis2=-1)
-        right = jnp.diagonal(self.block.right, axis1=-2, axis2=-1)
+        xp = namespace(self.block.left, self.block.right)
+        left = xp.diagonal(self.block.left, axis1=-2, axis2=-1)
+        right = xp.diagonal(self.block.right, axis1=-2, axis2=-1)
         products = (left[..., :, None] * right[..., None, :]).reshape(self.shape)
-        return products + jnp.expand_dims(self.block.prior_precision, -1)
+        return products + xp.expand_dims(self.block.prior_precision, -1)
 
     @in_full_precision
     def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
-        right = jnp.swapaxes(self.right_vectors**2, -1, -2)
+        right = namespace(self.right_vectors).swapaxes(self.right_vectors**2, -1, -2)
         return (self.left_vectors**2 @ (1 / self.eigenvalues) @ right).reshape(self.shape)
 
     @in_full_precision
@@ -117,20 +120,22 @@ class Eigenbasis(Precision):
         """(left (x) right) v."""
         v = coordinates(v, self.shape, columns=True)
         weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
-        half = jnp.einsum("ia,ajc->ijc", left, weights)
-        return jnp.einsum("jb,ibc->ijc", right, half).reshape(v.shape)
+        half = namespace(left, weights).tensordot(left, weights, 1)
+        return (right @ half).reshape(v.shape)
 
     def _scaled(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
-        return v / aligned(jnp.sqrt(self.eigenvalues).reshape(self.size), v)
+        return v / aligned((self.eigenvalues**0.5).reshape(self.size), v)
 
 
 def _semidefinite(eigenvalues: Float[Numbers, " M"]) -> Float[Numbers, " M"]:
     """Eigenvalues with what rounding made negative at zero; all NaN if one is more negative."""
+    xp = namespace(eigenvalues)
     unit = _ZERO * eigenvalues.size * jnp.finfo(eigenvalues.dtype).eps
     sound = eigenvalues.min(initial=0) >= -unit * eigenvalues.max(initial=0)
     # A shift that has no derivative: that of an eigenvalue at zero is not zero.
-    shift = jax.lax.stop_gradient(jnp.maximum(-eigenvalues, 0))
+    shift = xp.maximum(-eigenvalues, 0)
+    shift = shift if xp is np else jax.lax.stop_gradient(shift)
     return (eigenvalues + shift) * loud(sound, eigenvalues.dtype)
 
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,20 +17,22 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import loud
+from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
-from laplacebook.curvature.precision_at import kept
+from laplacebook.curvature.precision_at import entries_at, kept, precision_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import drive, looks_as_its_gradient
+from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
+from laplacebook.search.rounds import Rounds, round_from
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
@@ -61,6 +63,8 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
     past = _past_of(density, settings)
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
+    if settings.curvature != "hessian":
+        return _driven_rounds(density, start, settings)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     if u.size > COORDINATES or u.size * max(u.size, numbers_in(density)) > WORK:
@@ -77,10 +81,10 @@ class _Past:
 
 
 def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:
-    """What is known of such searches; None where none can be driven: by its curvature, data or caller."""
-    if settings.curvature != "hessian" or density.placement is not None or not is_eager():
+    """What is known of such searches; None where none can be driven: by its data or caller."""
+    if density.placement is not None or not is_eager():
         return None
-    if numbers_in(density) > WORK:
+    if settings.curvature == "hessian" and numbers_in(density) > WORK:
         return None
     leaves, structure = jax.tree.flatten(density)
     past = _known_past(structure, tuple(map(np.shape, leaves)), settings)
@@ -136,15 +140,76 @@ def _driven(
     return jax.device_put(_fit(found, np.asarray(sound)))
 
 
+def _driven_rounds(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+    tolerance = enough(settings.tolerance, jnp.result_type(float))
+    settings = replace(settings, tolerance=None)
+    parts, room = jax.device_get(_begin(density, start, settings))
+    u = np.concatenate(parts)
+    nudged = off_centre(u, room)
+    u = nudged if start is None else np.where(u == 0, nudged, u)
+
+    def look_at(u: np.ndarray) -> Look:
+        value, beside, gradient = _slope(density, u)
+        return Look(np.asarray(value), beside, np.asarray(gradient), None)
+
+    def precision_there(u: np.ndarray) -> Precision:
+        return on_host(_factorised(_entries(density, u, settings), settings.structure))
+
+    def round_there(state: Rounds, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
+        u, steps = _round(density, state._replace(beside=None, way=None), tolerance)
+        return np.asarray(u), np.asarray(steps)
+
+    def product(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.asarray(_product(density, u, v))
+
+    with np.errstate(all="ignore"), twice_differentiable():
+        found = drive_rounds(look_at, precision_there, round_there, product, u, tolerance)
+        terms, valid = jax.tree.map(np.asarray, found.beside)
+        found = found._replace(beside=terms)
+        sound = bool(
+            found.certificate.converged
+            and valid
+            and looks_as_its_gradient(look_at, found)
+            and inside(density.space, terms.room, found.curvature)
+        )
+        fit = _fit(found, np.asarray(sound))
+    return jax.device_put(fit)
+
+
+def _work(density: ModelDensity, *_: Any, **__: Any) -> int:
+    return numbers_in(density) * LOOKS
+
+
+@partial(jit_quickly, work=_work, half=True)
+def _slope(density: ModelDensity, u: Array) -> tuple:
+    """f at u, beside it its terms and whether u is valid, and its gradient."""
+    (value, beside), gradient = jax.value_and_grad(density.loss_and_validity, has_aux=True)(u)
+    return value, beside, gradient
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="settings")
+def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
+    return entries_at(density, u, settings)
+
+
+@partial(jit_quickly, work=_work)
+def _round(density: ModelDensity, state: Rounds, tolerance: Array | float) -> tuple[Array, Array]:
+    return round_from(lambda u: density.loss(u)[0], state, tolerance)
+
+
+# Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
+_factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)
+
+
+@partial(jit_quickly, work=_work, half=True)
+def _product(density: ModelDensity, u: Array, v: Array) -> Array:
+    """The Hessian of f at u times a vector."""
+    return jax.jvp(jax.grad(lambda u: density.loss(u)[0]), (u,), (v,))[1]
+
+
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     return compiled_search(density, start, tolerance, settings=replace(settings, tolerance=None))
-
-
-def _work(
-    density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
-) -> int:
-    return numbers_in(density) * LOOKS
 
 
 @partial(jit_quickly, work=_work, static_argnames="settings")

@@ -5,7 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from laplacebook.base.namespace import branch, cholesky, logsumexp, namespace, select, solve_lower
+from laplacebook.base.namespace import (
+    branch,
+    cholesky,
+    eigh,
+    logsumexp,
+    namespace,
+    put,
+    repeat,
+    select,
+    solve_lower,
+)
 
 INF = np.inf
 MATRIX = np.array([[4.0, 2.0], [2.0, 3.0]])
@@ -65,3 +75,19 @@ def test_select_and_branch(condition, of):
     trees = ({"a": of(1.0)}, {"a": of(2.0)})
     assert select(of(condition), *trees)["a"] == 2 - condition
     assert branch(of(condition), *(lambda t=t: t["a"] for t in trees)) == 2 - condition
+
+
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_rows_are_put_over_and_over(of):
+    """The fourth has no place."""
+    rows = repeat(4, lambda i, rows: put(rows, i, (i + 1) * of([1.0, 10.0])), of(np.zeros((3, 2))))
+    assert namespace(rows) is namespace(of([1.0]))
+    np.testing.assert_array_equal(rows, [[1, 10], [2, 20], [3, 30]])
+
+
+@pytest.mark.parametrize("matrix", [MATRIX, np.full((2, 2), np.nan)], ids=["finite", "nan"])
+def test_eigh(matrix):
+    values, vectors = eigh(matrix)
+    assert isinstance(values, np.ndarray)
+    np.testing.assert_allclose(values, eigh(jnp.asarray(matrix))[0], rtol=1e-14)
+    np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, matrix, rtol=1e-14)

@@ -49,6 +49,16 @@ def test_the_work_may_be_told(compiled, monkeypatch):
     assert compiled == [True, False]
 
 
+def test_half_of_the_optimisation_is_between(compiled, monkeypatch):
+    monkeypatch.setattr(quick, "SMALL", 5)
+    monkeypatch.setattr(quick, "MEDIUM", 7)
+    for half in (True, False):
+        program = jit_quickly(square, half=half)
+        for n in (5, 7, 8):
+            np.testing.assert_array_equal(program(np.arange(n)), np.arange(n) ** 2)
+    assert compiled == [True, True, False, True, False, False]
+
+
 def test_another_device_gets_no_options_of_the_cpu(compiled, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     jit_quickly(square)(3.0)

@@ -1,0 +1,198 @@
+"""The rounds of a search without a Hessian: each in the metric of the point where it begins.
+
+Pure functions of a state, so that what is between the rounds may be one program with them
+(:mod:`laplacebook.search.lbfgs`) or done in NumPy (:mod:`laplacebook.search.driven_rounds`).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from laplacebook.base.namespace import Numbers, branch, namespace
+from laplacebook.curvature.eigenvalues import ritz
+from laplacebook.gaussian.precision import Precision
+from laplacebook.search.certificate import Certificate, Search
+from laplacebook.search.lbfgs_step import descend_by, descent_from
+from laplacebook.search.newton_step import Look
+
+ROUNDS = 100
+STEPS = 100  # of L-BFGS in a round
+STALLED = 3  # rounds that bring the point no nearer
+KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
+EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
+
+
+class Rounds(NamedTuple):
+    """Where a search stands after some rounds.
+
+    Attributes:
+        x: the point, shape (D,).
+        f: the function there.
+        beside: what it returns beside its value.
+        gradient: shape (D,).
+        precision: there.
+        decrement: the Newton decrement by that precision.
+        best: the smallest one of which the next is to be a half.
+        way: the direction of least curvature, where the decrement is small enough.
+        lowest: that curvature in units of the precision; zero where it was not looked for.
+        waited: rounds that brought the point no nearer.
+        rounds: made so far.
+        iterations: steps of L-BFGS.
+    """
+
+    x: Numbers
+    f: Numbers
+    beside: Any
+    gradient: Numbers
+    precision: Any
+    decrement: Numbers
+    best: Numbers
+    way: Numbers
+    lowest: Numbers
+    waited: Numbers
+    rounds: Numbers
+    iterations: Numbers
+
+
+def initial_rounds(
+    start: Float[Numbers, " D"], nothing: Look, precision: Precision | None
+) -> Rounds:
+    """A state without a look, whose first round looks at the start; ``nothing`` has the shapes of one."""
+    xp = namespace(start)
+    none, infinite = xp.zeros((), int), xp.asarray(xp.inf, start.dtype)
+    return Rounds(
+        x=start,
+        f=infinite,
+        beside=nothing.beside,
+        gradient=nothing.gradient,
+        precision=precision,
+        decrement=infinite,
+        best=infinite,
+        way=xp.zeros_like(start),
+        lowest=xp.zeros((), start.dtype),
+        waited=none,
+        rounds=none,
+        iterations=none,
+    )
+
+
+def go_on(state: Rounds, tolerance: Numbers | float) -> Numbers:
+    """Whether there is another round to make."""
+    xp = namespace(state.x)
+    going = (state.rounds <= ROUNDS) & (state.waited < STALLED)
+    going &= ~(near(state, tolerance) & ((state.lowest >= 0) | xp.isnan(state.lowest)))
+    return going & (xp.isfinite(state.f) | (state.rounds == 0))
+
+
+def near(state: Rounds, tolerance: Numbers | float) -> Numbers:
+    """Whether this is a mode or a saddle."""
+    return state.decrement <= tolerance
+
+
+def downhill(state: Rounds) -> Float[Numbers, " D"]:
+    """A standard deviation away from a saddle, to the side to which the slope points, if any."""
+    side = namespace(state.x).where(state.gradient @ state.way > 0, 1, -1).astype(state.x.dtype)
+    return state.x - state.way * side
+
+
+def round_from(
+    f: Callable[[Array], Array], state: Rounds, tolerance: Array | float
+) -> tuple[Float[Array, " D"], Int[Array, ""]]:
+    """One round: where it ends, and how many steps led there.
+
+    In coordinates z, x + R'^-1 z with A = R R' the precision; where there is none, in those in which
+    the gradient has at most the length one.
+    """
+    x, precision, regular = state.x, state.precision, jnp.isfinite(state.decrement)
+    size = jnp.maximum(jnp.linalg.norm(state.gradient), 1)
+
+    def point(z: Array) -> Array:
+        return x + jnp.where(regular, precision.whitened(z), z / size)
+
+    def look(z: Array) -> tuple[Array, Array]:
+        value, gradient = jax.value_and_grad(f)(point(z))
+        return value, jnp.where(regular, precision.half_solve(gradient), gradient / size)
+
+    end = descend_by(look, descent_from(jnp.zeros_like(x)), STEPS, tolerance / 4)
+    there = point(end.z)
+    return jnp.where(jnp.all(jnp.isfinite(there)), there, x), jnp.maximum(end.steps, 0)
+
+
+def after_round(
+    state: Rounds,
+    x: Float[Numbers, " D"],
+    look: Look,
+    precision: Precision,
+    steps: Numbers,
+    product_at: Callable[[], Callable[[Numbers], Numbers]],
+    tolerance: Numbers | float,
+) -> Rounds:
+    """The state after a round.
+
+    Args:
+        state: before it.
+        x: where it ended, shape (D,).
+        look: there.
+        precision: there.
+        steps: of L-BFGS.
+        product_at: returns the Hessian there, as a function of a vector.
+        tolerance: the Newton decrement that is small enough.
+    """
+    xp = namespace(x)
+    decrement = xp.linalg.norm(precision.half_solve(look.gradient))
+    decrement = xp.where(xp.isnan(decrement), xp.inf, decrement).astype(x.dtype)
+    nearer = near(state, tolerance) | (decrement < state.best / 2)
+    lower = look.f < state.f - 1e-3
+    way, lowest = branch(
+        decrement <= tolerance,
+        lambda: _lowest(product_at(), x, precision),
+        lambda: (xp.zeros_like(x), xp.zeros((), x.dtype)),
+    )
+    return Rounds(
+        x=x,
+        f=look.f,
+        beside=look.beside,
+        gradient=look.gradient,
+        precision=precision,
+        decrement=decrement,
+        best=xp.where(nearer, decrement, state.best),
+        way=way,
+        lowest=lowest,
+        waited=xp.where(nearer | lower, 0, state.waited + 1),
+        rounds=state.rounds + 1,
+        iterations=state.iterations + steps,
+    )
+
+
+def ended(state: Rounds, tolerance: Numbers | float) -> Search:
+    """What is known where a search stopped."""
+    xp = namespace(state.x)
+    settled = near(state, tolerance) & (state.lowest >= 0)
+    condition = branch(
+        settled,
+        lambda: _condition_number(state.precision),
+        lambda: xp.asarray(xp.inf, state.x.dtype),
+    )
+    certificate = Certificate(settled, state.decrement, state.iterations, condition)
+    return Search(state.x, state.beside, state.precision, certificate)
+
+
+def _lowest(product: Callable, x: Numbers, precision: Precision) -> tuple[Numbers, Numbers]:
+    """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
+    xp = namespace(x)
+    values, vectors = ritz(
+        lambda z: precision.half_solve(product(precision.whitened(z))), x, KRYLOV
+    )
+    rounding = jnp.finfo(x.dtype).eps ** 0.5 * xp.max(xp.abs(values))
+    lowest = xp.where(values[0] >= -rounding, 0, values[0])
+    return precision.whitened(vectors[0]), lowest.astype(x.dtype)
+
+
+def _condition_number(precision: Precision) -> Numbers:
+    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
+    root = precision.diagonal_of_matrix() ** 0.5
+    above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
+    return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]

@@ -1,0 +1,164 @@
+"""One search without a Hessian, two drivers: rounds driven from Python and compiled ones end alike."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.models import bayesian_mlp
+from laplacebook.search import search
+from tests.models import logistic
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+LABELS = (X @ np.ones(2) + RNG.normal(size=30) > 0).astype(float)
+WAVE = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=30)
+NETWORK = {"widths": (3,), "noise_precision": 10.0}
+START = {
+    "w1": RNG.normal(size=(2, 3)),
+    "b1": RNG.normal(size=3),
+    "w2": RNG.normal(size=(3, 1)),
+    "b2": RNG.normal(size=1),
+}
+ZEROS = {name: np.zeros_like(value) for name, value in START.items()}
+
+
+def ordered(x, y):
+    """Its prior is not the same for all numbers, and its rate has an end."""
+    slope = numpyro.sample("slope", dist.Normal(np.zeros(2), np.array([1.0, 3.0])).to_event(1))
+    rate = numpyro.sample("rate", dist.Gamma(3, 1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(x @ slope, 1 / rate), obs=y)
+
+
+def unbounded(x, y):
+    """Where all data are zero, a smaller scale is always likelier."""
+    level = numpyro.sample("level", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(0 * x, jnp.exp(level)), obs=y)
+
+
+def flat(x, y):
+    """The data tell the sum of two slopes."""
+    slopes = numpyro.sample("slopes", dist.ImproperUniform(dist.constraints.real, (), (2,)))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(jnp.sum(slopes) * x, 1), obs=y)
+
+
+def rounded(x, y):
+    """JAX sees no slope in a step of the mean."""
+    slope = numpyro.sample("slope", dist.Normal(0, 3))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("y", dist.Normal(jnp.round(3 * slope) * x, 1), obs=y)
+
+
+def gauss_newton(structure, **more):
+    return {"curvature": "gauss_newton", "structure": structure, **more}
+
+
+FITS = {
+    "regression": (logistic, (X, LABELS), gauss_newton("dense")),
+    "from a start": (
+        ordered,
+        (X, WAVE),
+        gauss_newton("diagonal", start={"slope": np.ones(2), "rate": 0.3}),
+    ),
+    "in its own space": (ordered, (X, WAVE), gauss_newton("block", space="constrained")),
+    "fisher": (logistic, (X, LABELS), {"curvature": "empirical_fisher"}),
+    "network": (bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=START, **NETWORK)),
+    "network, diagonal": (
+        bayesian_mlp,
+        (X, WAVE),
+        gauss_newton("diagonal", start=START, **NETWORK),
+    ),
+    "network, in blocks": (bayesian_mlp, (X, WAVE), gauss_newton("block", start=START, **NETWORK)),
+    "network, last layer": (
+        bayesian_mlp,
+        (X, WAVE),
+        gauss_newton("last_layer", start=START, **NETWORK),
+    ),
+    "network, low rank": (
+        bayesian_mlp,
+        (X, WAVE),
+        gauss_newton("low_rank", rank=3, start=START, **NETWORK),
+    ),
+    "out of a saddle": (bayesian_mlp, (X, WAVE), gauss_newton("dense", start=ZEROS, **NETWORK)),
+    "roughly": (
+        bayesian_mlp,
+        (X, WAVE),
+        gauss_newton("kronecker", start=START, tolerance=0.5, **NETWORK),
+    ),
+}
+LINE = X[:, 0]
+REFUSED = {
+    "a flat direction": (flat, (LINE, WAVE), lb.NotPositiveDefinite),
+    "without bound": (unbounded, (LINE, 0 * WAVE), lb.LaplaceError),
+    "data with a NaN": (logistic, (X, np.where(np.arange(30) == 3, np.nan, LABELS)), lb.NonFinite),
+    "data outside the support": (logistic, (X, 2 * LABELS), lb.NonFinite),
+    "a hidden slope": (rounded, (LINE, WAVE), lb.NotConverged),
+}
+
+
+def both(model, args, options, monkeypatch):
+    """The fits that are driven from Python and compiled; each has to take its way."""
+    ways = []
+    for name in ("_driven_rounds", "compiled_search"):
+        way = getattr(search, name)
+        monkeypatch.setattr(
+            search, name, lambda *a, way=way, name=name, **k: ways.append(name) or way(*a, **k)
+        )
+    driven = lb.laplace(model, *args, **options)
+    assert set(ways) == {"_driven_rounds"}
+    ways.clear()
+    monkeypatch.setattr(search, "PATIENCE", -1)
+    compiled = lb.laplace(model, *args, **options)
+    assert set(ways) == {"compiled_search"}
+    return driven, compiled
+
+
+@pytest.mark.parametrize(("model", "args", "options"), FITS.values(), ids=FITS)
+def test_both_drivers_find_the_same_mode(model, args, options, monkeypatch):
+    driven, compiled = both(model, args, options, monkeypatch)
+    assert driven.certificate.converged
+    assert compiled.certificate.converged
+    scale = np.sqrt(np.asarray(driven.precision.diagonal_of_inverse()))
+    assert np.all(np.abs(driven.mode_vector - compiled.mode_vector) <= 1e-6 * scale)
+    for find in (lambda a: a.log_evidence, lambda a: a.certificate.condition_number):
+        assert find(driven) == pytest.approx(float(find(compiled)), rel=1e-6)
+    iterations = [int(a.certificate.iterations) for a in (driven, compiled)]
+    assert iterations[0] == pytest.approx(iterations[1], rel=0.2, abs=2)  # rounding leads elsewhere
+    distances = [float(a.certificate.newton_decrement) for a in (driven, compiled)]
+    assert distances[0] == pytest.approx(distances[1], abs=1e-8)
+    leaves = jax.tree.leaves(driven)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    assert jax.tree.structure(driven.mode) == jax.tree.structure(compiled.mode)
+    assert [leaf.dtype for leaf in leaves] == [leaf.dtype for leaf in jax.tree.leaves(compiled)]
+
+
+@pytest.mark.parametrize(("model", "args", "error"), REFUSED.values(), ids=REFUSED)
+def test_both_drivers_refuse_alike(model, args, error, monkeypatch):
+    options = {"curvature": "gauss_newton"}
+    driven, compiled = both(model, args, options | {"throw": False}, monkeypatch)
+    for approx in (driven, compiled):
+        assert not approx.certificate.converged
+        assert np.isnan(approx.log_evidence)
+        assert np.isnan(approx.mode_vector).all()
+    messages = []
+    for patience in (300, -1):
+        monkeypatch.setattr(search, "PATIENCE", patience)
+        with pytest.raises(error) as caught:
+            lb.laplace(model, *args, **options)
+        messages.append((caught.type, str(caught.value).split(":")[0]))
+    assert messages[0] == messages[1]
+
+
+def test_a_saddle_is_left_by_both_and_refused_where_the_search_ends_there(monkeypatch):
+    """All weights zero is a stationary point of a network, where Gauss-Newton sees no way down."""
+    driven, compiled = both(
+        bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=ZEROS, **NETWORK), monkeypatch
+    )
+    assert np.abs(driven.mode_vector).max() > 0.1
+    assert driven.log_evidence == pytest.approx(float(compiled.log_evidence), rel=1e-6)
