@@ -179,7 +179,18 @@ def _checked(
         raise ValueError(
             f"f has no Taylor polynomial of degree {degree} at x0 = {x0}: {what} is not finite."
         )
+    if not is_traced(coefficients) and _is_at_a_pole(x0, coefficients):
+        raise ValueError(
+            f"f has no Taylor polynomial at x0 = {x0} that says anything: it would change by more than "
+            "its own size within the rounding of x0, as beside a pole."
+        )
     return x0, coefficients
+
+
+def _is_at_a_pole(x0: Array, coefficients: Float[Array, " terms"]) -> bool:
+    """Whether within the rounding of x0 each term of the polynomial outgrows the one before it."""
+    sizes, step = np.abs(coefficients[1:]), np.max(np.spacing(np.abs(x0)), initial=0)
+    return bool(sizes.size > 1 and np.all(sizes > 0) and np.all(sizes[1:] * step > sizes[:-1]))
 
 
 def _along(f: Callable, x0: Array, direction: Array, degree: int) -> Float[Array, " terms"]:
@@ -227,12 +238,47 @@ def _apply(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
     smooth = [i for i, out in enumerate(outputs) if jnp.issubdtype(out.dtype, jnp.inexact)]
     if not paths or not smooth or len(paths[0]) == 1:
         return outputs
+    if name == "pow" and not moves[1] and (power := _whole(start[1])) is not None:
+        return _compose(lambda base: [jax.lax.integer_pow(base, power)], inputs[:1])
     in_jet = name in _EXACT_IN_JET or (name == "pow" and moves[1])
     rule = _by_jet if in_jet else _by_velocity
-    kink = _KINKS[name](*start) if name in _KINKS else False
+    kink: Any = _KINKS[name](*start) if name in _KINKS else False
+    if name == "custom_jvp_call":
+        kink = _bends_abruptly(operation, paths, smooth)
     for i, terms in zip(smooth, rule(operation, paths, smooth), strict=True):
         outputs[i] = [outputs[i], *(jnp.where(kink, jnp.nan, term) for term in terms)]
     return outputs
+
+
+def _whole(exponent: Any) -> int | None:
+    """The power, if it is one whole number that is known."""
+    if is_traced(exponent) or not np.size(exponent) or np.ptp(exponent) != 0:
+        return None
+    power = float(np.ravel(exponent)[0])
+    return int(power) if power.is_integer() and power >= 0 else None
+
+
+def _bends_abruptly(operation: Callable, paths: list[Path], smooth: list[int]) -> Array:
+    """Whether the slope of an operation jumps at the start, as that of a rectifier at 0.
+
+    Across a smaller step the slopes of a smooth one differ by less.
+    """
+    start = [path[0] for path in paths]
+    speed = [jnp.where(path[1] == 0, 1, path[1]) for path in paths]  # x may be x0 itself
+    unit = jnp.finfo(start[0].dtype).eps
+
+    def slope(t: float) -> list[Array]:
+        there = [x + t * jnp.maximum(jnp.abs(x), 1) * v for x, v in zip(start, speed, strict=True)]
+        _, slopes = jax.jvp(operation, there, speed)
+        return [slopes[i] for i in smooth]
+
+    def gaps(t: float) -> list[Array]:
+        return [jnp.abs(a - b) for a, b in zip(slope(t), slope(-t), strict=True)]
+
+    far, near = float(unit) ** 0.5, float(unit) ** 0.5 / 64
+    sizes = zip(gaps(far), gaps(near), slope(far), strict=True)
+    jumps = [jnp.any((b > a / 2) & (b > unit**0.5 * (1 + jnp.abs(s)))) for a, b, s in sizes]
+    return jnp.any(jnp.stack(jumps))
 
 
 def _by_jet(operation: Callable, paths: list[Path], smooth: list[int]) -> list[Path]:

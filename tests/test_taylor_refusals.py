@@ -13,7 +13,38 @@ KINKS = {
     "minimum": lambda x: jnp.minimum(x, 2 * x),
     "sign": lambda x: x * jnp.sign(x),
     "sqrt": jnp.sqrt,
+    "rectifier": jax.nn.relu,
+    "rectifier of a smooth function": lambda x: jax.nn.relu(jnp.sin(3 * x)),
+    "capped": jax.nn.relu6,
 }
+SMOOTH = {  # with a derivative rule of their own, and where they would be tied
+    "softplus": (jax.nn.softplus, [np.log(2), 1 / 2, 1 / 8, 0]),
+    "logaddexp": (lambda x: jnp.logaddexp(x, -x), [np.log(2), 0, 1 / 2, 0]),
+    "steep": (lambda x: jax.nn.softplus(1e3 * x), [np.log(2), 500, 1e6 / 8, 0]),
+    "sinc": (jnp.sinc, [1, 0, -(np.pi**2) / 6, 0]),
+    "swish": (jax.nn.silu, [0, 1 / 2, 1 / 4, 0]),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_derivative_rule_of_its_own_is_no_kink(name):
+    f, expected = SMOOTH[name]
+    np.testing.assert_allclose(taylor_coefficients(f, 0.0, 3), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("f", "x0"),
+    [
+        (jnp.tan, np.pi / 2),
+        (lambda x: 1 / jnp.cos(x), -np.pi / 2),
+        (lambda x: jnp.tan(x * np.pi / 2), 1.0),
+    ],
+)
+def test_the_rounding_of_a_pole_is_no_point_of_expansion(f, x0):
+    with pytest.raises(ValueError, match="as beside a pole"):
+        taylor_coefficients(f, x0, 3)
+    near = taylor_coefficients(f, x0 - 1e-9, 3)
+    assert float(near[1] / near[0]) == pytest.approx(1e9, rel=0.6)
 
 
 @pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)
