@@ -22,7 +22,7 @@ from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
-from laplacebook.model.working_precision import widened, wider_type
+from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
 
 _NUMBERS = bool | int | float | complex
 
@@ -158,8 +158,9 @@ class Call:
 
 
 def _refuse_handlers() -> None:
-    """Refuse to look at a model from within NumPyro's handlers."""
-    if numpyro.primitives._PYRO_STACK:
+    """Refuse to look at a model from within NumPyro's handlers, unless a fit is what runs there."""
+    around = numpyro.primitives._PYRO_STACK
+    if around and not any(isinstance(handler, InWorkingPrecision) for handler in around):
         raise UnsupportedModel(
             "laplace was called within NumPyro handlers, which the fit would not see again.",
             remedy="wrap the model instead: laplace(numpyro.handlers.scale(model, ...), ...).",

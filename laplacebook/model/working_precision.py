@@ -43,10 +43,13 @@ class InWorkingPrecision(Messenger):
 
     Labels and truth values become whole numbers, as NumPyro reads them; a label with a fraction
     becomes -1, which no distribution of labels supports.
+
+    It is the outermost handler of a run, also of a model whose density has a fit of another in it.
     """
 
     def process_message(self, message: dict) -> None:
-        """Widen the distribution and the value of a site."""
+        """Widen the distribution and the value of a site, which handlers further out do not see."""
+        message["stop"] = True
         if message["type"] != "sample":
             return
         fn = message["fn"]
