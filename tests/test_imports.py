@@ -33,7 +33,7 @@ LATE = {
     *("scipy.integrate", "scipy.optimize", "scipy.stats"),
     *("laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
 }
-MOST_MODULES = 70  # of the package, of which an import of it takes so many: there are a hundred
+MOST_MODULES = 75  # of the package, of which an import of it takes so many: there are 116
 
 
 def module_of(path):

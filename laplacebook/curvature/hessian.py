@@ -19,6 +19,8 @@ _NO_DERIVATIVE = (
     "Reverse-mode differentiation",
     "callbacks do not support JVP",
     "for +: 'NoneType' and 'tuple'",  # of a while_loop, in JAX 0.7
+    "Differentiation rule for",
+    "Betainc gradient",
 )
 
 
@@ -27,7 +29,7 @@ def twice_differentiable() -> Iterator[None]:
     """JAX's own errors about what it cannot differentiate twice, as ours."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, NotImplementedError) as error:
         if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
             raise
         raise UnsupportedModel(
@@ -36,8 +38,11 @@ def twice_differentiable() -> Iterator[None]:
                 "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
                 "jax.lax.while_loop, or fori_loop with bounds that are arrays",
                 "a function that JAX cannot see into (jax.pure_callback)",
+                "a distribution function of Gamma, Beta or StudentT with an unknown shape, as of a "
+                "censored datum",
             ],
-            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver.",
+            remedy="write that part with jax.lax.scan, such as a fixed number of steps of the solver "
+            "or nodes of a quadrature; or give the shape a value.",
         ) from error
 
 

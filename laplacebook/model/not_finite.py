@@ -9,6 +9,7 @@ from laplacebook.base.pytrees import is_traced
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import Parameter, parameters, supports_data
+from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.labels import Labels
 
 
@@ -42,8 +43,8 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
             "an overflow within the model",
             f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
         ],
-        remedy="pass start= with values of the latent sites away from that point; write a hierarchical "
-        "prior non-centred (numpyro.infer.reparam.LocScaleReparam).",
+        remedy="pass start= with values of the latent sites away from that point."
+        + integrate_out(density),
     )
 
 

@@ -61,12 +61,18 @@ def latent_values(
 ) -> tuple[dict[str, Array], list[str]]:
     """The latent sites at u, on the scale of the model, and the names of its observed sites.
 
+    A factor is one only where there is nothing else.
+
     Args:
         density: the model and the arguments that it was fitted to.
         u: shape (D,), or a dict of its parts by site.
     """
     trace, _ = density.trace(u)
-    return {s.name: trace[s.name]["value"] for s in density.sites}, density.observed(trace)
+    observed = density.observed(trace)
+    outcomes = [
+        name for name in observed if not isinstance(unwrapped(trace[name]["fn"]), dist.Unit)
+    ]
+    return {s.name: trace[s.name]["value"] for s in density.sites}, outcomes or observed[:1]
 
 
 def outcome_given(

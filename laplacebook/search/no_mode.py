@@ -15,6 +15,7 @@ from laplacebook.base.errors import (
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
@@ -249,10 +250,7 @@ _UNBOUNDED = (
     "single observation",
     "an improper prior where the data do not bound the parameter",
 )
-_PROPER = (
-    "give those sites a proper prior (one that keeps a scale from zero), write a hierarchical model "
-    "in its non-centred form (numpyro.infer.reparam.LocScaleReparam), or remove what is redundant."
-)
+_PROPER = "give those sites a proper prior, or remove what is redundant."
 _ONE_KIND = "the data are all of one kind (all heads) and the prior is flat"
 _JOINT = Reasons(
     flat=(
@@ -306,4 +304,5 @@ def reasons(density: ModelDensity) -> Reasons:
     """The words for a density that was searched without finding its maximum."""
     if isinstance(density, LikelihoodDensity):
         return _LIKELIHOOD
-    return _CONSTRAINED if density.space == "constrained" else _JOINT
+    why, more = _CONSTRAINED if density.space == "constrained" else _JOINT, integrate_out(density)
+    return why._replace(remedy=why.remedy + more, inside=why.inside + more)

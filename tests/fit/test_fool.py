@@ -63,6 +63,18 @@ def halving(y):
     observe(jax.lax.while_loop(lambda x: abs(x) > 1, lambda x: x / 2, a), y)
 
 
+def censored(y):
+    shape = numpyro.sample("shape", dist.HalfNormal(1))
+    late = dist.RightCensoredDistribution(dist.Gamma(shape, 1.0), np.array([1, 0, 0, 0]))
+    numpyro.sample("y", late, obs=y)
+
+
+def censored_t(y):
+    df = numpyro.sample("df", dist.HalfNormal(1))
+    late = dist.RightCensoredDistribution(dist.StudentT(df), np.array([1, 0, 0, 0]))
+    numpyro.sample("y", late, obs=y)
+
+
 def callback(y):
     a = numpyro.sample("a", dist.Normal(0, 1))
     observe(jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), a.dtype), a), y)
@@ -149,6 +161,8 @@ LOUD = {
     "differential equation": (decay, (Y,), lb.UnsupportedModel, TWICE),
     "while loop": (halving, (Y,), lb.UnsupportedModel, TWICE),
     "callback": (callback, (Y,), lb.UnsupportedModel, TWICE),
+    "censored Gamma": (censored, (np.ones(4),), lb.UnsupportedModel, TWICE),
+    "censored Student t": (censored_t, (np.ones(4),), lb.UnsupportedModel, TWICE),
     "NumPy's generator": (perturbed, (Y,), lb.UnsupportedModel, "from NumPy's global generator"),
     "side effect": (counts_its_calls, (Y,), lb.LaplaceError, "the model changes what it reads"),
     "imputed": (imputed, (Y, Y > 1), lb.NotPositiveDefinite, "a mask hides (obs_mask="),

@@ -91,7 +91,7 @@ REFUSED = [
         eight_schools,
         (EFFECTS, ERRORS),
         (lb.NotConverged, lb.NotPositiveDefinite),  # on the way to tau = 0
-        ["tau", "shrink to zero", "non-centred"],
+        ["tau", "shrink to zero", "integrate 'theta' out"],
     ),
     (
         flat_normal,

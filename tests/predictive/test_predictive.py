@@ -252,6 +252,23 @@ def test_several_sites_need_a_name_and_a_curved_predictor_needs_draws():
     assert np.isnan(jax.jit(lambda x: lb.predict(approx, x, site="z"))(NEW)).all()
 
 
+@pytest.mark.parametrize("factors", [1, 2])
+def test_factors_are_no_outcomes(factors):
+    def model(x, y=None, outcome=True):
+        b = numpyro.sample("b", dist.Normal(0, 1))
+        for i in range(factors):
+            numpyro.factor(f"f{i}", -(b**2) / 2)
+        if outcome:
+            numpyro.sample("y", dist.Normal(b * x, 1), obs=y)
+
+    x = np.ones(3)
+    predicted = lb.predict(lb.laplace(model, x, x), x)
+    np.testing.assert_allclose(predicted.mean, 3 / (4 + factors))
+    alone = lb.laplace(model, x, outcome=False)
+    with pytest.raises(lb.UnsupportedModel, match=r"may be a numpyro\.factor"):
+        lb.predict(alone, x, outcome=False)
+
+
 def test_latent_sites_that_depend_on_the_rows_are_refused():
     approx = lb.laplace(changing, FEATURES[:5], TARGETS[:5])
     with pytest.raises(lb.UnsupportedModel, match=r"(?s)'noise' has shape \(5,\).*\(1,\)"):

@@ -1,0 +1,105 @@
+"""A refused hierarchical model is told what answers: the effects integrated out, by a call that works."""
+
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import optimize, stats
+
+import laplacebook as lb
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import scales_of_effects
+from tests.models import coin, logistic
+
+SCHOOLS = (
+    np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
+    np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+)
+
+
+def schools(y, s):
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.HalfNormal(5))
+    with numpyro.plate("J", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("y", dist.Normal(theta, s), obs=y)
+
+
+def by_variance(y, s):
+    variance = numpyro.sample("variance", dist.Exponential(0.02))
+    with numpyro.plate("J", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(0, jnp.sqrt(variance)))
+        numpyro.sample("y", dist.Normal(theta, s), obs=y)
+
+
+def crossed(y, s):
+    tau = numpyro.sample("tau", dist.HalfNormal(5).expand([2]).to_event(1))
+    theta = numpyro.sample("theta", dist.Normal(0, tau[0]).expand([8]).to_event(1))
+    delta = numpyro.sample("delta", dist.Normal(0, tau[1]).expand([8]).to_event(1))
+    numpyro.sample("y", dist.Normal(theta + delta, s).to_event(1), obs=y)
+
+
+def marginal(scale, y, s, prior_sd=0.0):
+    covariance = np.diag(s**2 + scale**2) + prior_sd**2
+    return stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
+
+
+TRUTH = {  # minus the log posterior density of the logarithm of the scale, the effects integrated out
+    schools: lambda t: (
+        -marginal(np.exp(t), *SCHOOLS, 5) - stats.halfnorm(scale=5).logpdf(np.exp(t)) - t
+    ),
+    by_variance: lambda t: (
+        -marginal(np.exp(t / 2), *SCHOOLS) - stats.expon(scale=50).logpdf(np.exp(t)) - t
+    ),
+}
+
+
+def advice(model):
+    """What the refusal of a model says to call."""
+    with pytest.raises(lb.LaplaceError) as caught:
+        lb.laplace(model, *SCHOOLS)
+    text = " ".join(str(caught.value).split())
+    assert "non-centred" not in text and "keeps a scale from zero" not in text
+    return text, re.search(r"laplace_of_density\(.*?\}\)(?= with)", text)[0]
+
+
+@pytest.mark.parametrize("model", TRUTH)
+def test_what_a_refusal_says_to_call_is_the_answer(model):
+    text, call = advice(model)
+    assert "A joint mode does not answer for" in text and "integrate 'theta' out" in text
+    known = {"jnp": jnp, "numpyro": numpyro, "laplace": lb.laplace, model.__name__: model}
+    known["laplace_of_density"] = lb.laplace_of_density
+    approx = eval(call.replace("...", "*args"), {**known, "args": SCHOOLS})  # noqa: S307
+    best = optimize.minimize_scalar(TRUTH[model], bracket=(1, 3), options={"xtol": 1e-10})
+    np.testing.assert_allclose(approx.mode_vector, [best.x], atol=1e-5)
+    assert float(approx.log_likelihood + approx.log_prior) == pytest.approx(-best.fun, rel=1e-8)
+
+
+def test_the_scales_are_found():
+    def found(model, *args):
+        return scales_of_effects(ModelDensity.of(model, args))
+
+    assert found(schools, *SCHOOLS) == {"tau": ["theta"]}
+    assert found(by_variance, *SCHOOLS) == {"variance": ["theta"]}
+    assert found(crossed, *SCHOOLS) == {"tau": ["theta", "delta"]}
+    assert found(coin, np.ones(3)) == {}
+    assert found(logistic, np.ones((4, 2)), np.ones(4)) == {}
+
+
+def test_several_scales_begin_as_an_array():
+    text, call = advice(crossed)
+    assert '{"tau": jnp.zeros((2,))}' in call and "integrate 'theta' and 'delta' out" in text
+
+
+def test_others_are_not_told_so():
+    def collinear(x):
+        flat = dist.ImproperUniform(dist.constraints.real, (), ())
+        total = numpyro.sample("a", flat) + numpyro.sample("b", flat)
+        numpyro.sample("y", dist.Normal(total, 1), obs=x)
+
+    with pytest.raises(lb.NotPositiveDefinite) as caught:
+        lb.laplace(collinear, np.ones(3))
+    assert "integrate" not in str(caught.value)
