@@ -16,6 +16,7 @@ from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
+from laplacebook.fit.effects_first import start_by_effects
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import Precision
@@ -82,8 +83,8 @@ def laplace(
         tolerance: the Newton decrement, a distance in posterior standard deviations, below 1, that
             passes for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
             and 0.001 in single precision.
-        start: values of all latent sites from which the search for the mode begins; by default the
-            prior means.
+        start: values of latent sites from which the search for the mode begins; those without
+            begin at their prior means, given the others.
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
             that ``key`` decides. The modes that they find are compared; the result is the one with
             the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
@@ -165,6 +166,8 @@ def _approximate(
 ) -> LaplaceApproximation:
     found = search(density, None if start is None else density.start(start), settings)
     traced = is_traced(found)
+    if start is None and not traced and not found.certificate.converged:
+        found = _effects_first(density, settings, found)
     best = _result(density, found, settings)
     if key is not None:
         require_numbers("starts=", (found, key), "find the modes first; then pass start=.")
@@ -174,6 +177,13 @@ def _approximate(
         exact = settings.curvature == "hessian"
         raise explain(*failed) if exact else explain_shortfall(*failed, settings)
     return best
+
+
+def _effects_first(density: ModelDensity, settings: Settings, failed: Fit) -> Fit:
+    """The search once more, from another start, if that is one of a hierarchical model."""
+    another = start_by_effects(density, settings)
+    found = failed if another is None else search(density, another, settings)
+    return found if found.certificate.converged else failed
 
 
 def _first(density: ModelDensity, settings: Settings) -> Settings:

@@ -38,7 +38,8 @@ def maximum_likelihood(
         space: the estimate is the same in both, standard errors are not: those of textbooks are
             of the parameters as the model writes them, ``"constrained"``. They agree for sites on
             the whole real line.
-        start: values of all latent sites from which the search begins; by default the prior means.
+        start: values of latent sites from which the search begins; the others begin at their prior
+            means.
         throw: raise if there is no maximum, as in :func:`~laplacebook.laplace`.
         kwargs: the model's keyword arguments.
 

@@ -1,7 +1,7 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites`` and
-``numpyro_and_arviz``, and nowhere else.
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``, ``effects_first``
+and ``numpyro_and_arviz``, and nowhere else.
 """
 
 import functools
@@ -169,7 +169,7 @@ class ModelDensity:
         return jnp.concatenate(parts)
 
     def start(self, values: Mapping[str, Any] | None = None) -> Float[Array, " D"]:
-        """Where the search begins: at ``values`` of the latent sites, or in the middle of the prior.
+        """Where the search begins: at ``values`` of latent sites, the others in the middle of their priors.
 
         Raises:
             TypeError, ValueError: they are not of the latent sites, of their shapes and in their supports.
@@ -193,7 +193,8 @@ class ModelDensity:
 
     def _begin_at(self, values: dict[str, Array]) -> tuple[dict, dict[str, Array]]:
         require_start(values, self.sites)
-        trace = self._run(handlers.substitute(self.model, data=values))
+        centred = handlers.substitute(self.model, substitute_fn=prior_centre)
+        trace = self._run(handlers.substitute(centred, data=values))
         return trace, self._coordinates(trace, self.sites)
 
     def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:

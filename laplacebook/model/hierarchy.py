@@ -16,8 +16,10 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     """The positive latent sites on which the priors of others depend, and these others.
 
     Args:
-        density: a model and its arguments.
+        density: a model and its arguments; empty for another function of its coordinates.
     """
+    if isinstance(density, LikelihoodDensity) or is_plain(density):
+        return {}
     parts = density.unravel(density.start())
     trace, _ = density.trace(parts)
     names = [site.name for site in density.sites]
@@ -40,8 +42,6 @@ def _priors(density: ModelDensity, parts: dict, name: str, value: Array) -> dict
 
 def integrate_out(density: ModelDensity) -> str:
     """What to do about a hierarchical model, with the call for its sites; empty if it is none."""
-    if isinstance(density, LikelihoodDensity) or is_plain(density):
-        return ""
     scales = scales_of_effects(density)
     if not scales:
         return ""

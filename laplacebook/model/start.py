@@ -102,11 +102,11 @@ def require_start(values: Mapping[str, Array], sites: Sequence[Site]) -> None:
         sites: the latent sites.
 
     Raises:
-        ValueError: they are not of the latent sites, or not of their shapes.
+        ValueError: one is of no latent site, or not of its shape; or there is none.
     """
     shapes = {site.name: site.value_shape for site in sites}
-    if set(values) != set(shapes):
-        raise ValueError(f"start must name the latent sites {list(shapes)}, not {list(values)}")
+    if not values or not set(values) <= set(shapes):
+        raise ValueError(f"start must name latent sites, of {list(shapes)}, not {list(values)}")
     for name, value in values.items():
         if value.shape != shapes[name]:
             raise ValueError(f"start['{name}'] has shape {value.shape}, not {shapes[name]}")

@@ -89,6 +89,30 @@ def test_the_scales_are_found():
     assert found(logistic, np.ones((4, 2)), np.ones(4)) == {}
 
 
+def rats(days, weights):
+    """The growth of young rats, of Gelfand et al. (1990), centred and with proper priors."""
+    mu = numpyro.sample("mu", dist.Normal(0, 1000).expand([2]).to_event(1))
+    sd = numpyro.sample("sd", dist.HalfNormal(np.array([100.0, 10.0])).to_event(1))
+    noise = numpyro.sample("noise", dist.HalfNormal(50))
+    with numpyro.plate("rats", len(weights)):
+        each = numpyro.sample("each", dist.Normal(mu, sd).to_event(1))
+    grown = each[:, :1] + each[:, 1:] * (days - 22)
+    numpyro.sample("y", dist.Normal(grown, noise).to_event(2), obs=weights)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_effects_that_the_data_move_apart_have_their_mode_from_the_default_start(seed):
+    rng, days = np.random.default_rng(seed), np.array([8.0, 15, 22, 29, 36])
+    true = rng.normal([243, 6.2], [14, 0.5], size=(30, 2))
+    weights = true[:, :1] + true[:, 1:] * (days - 22) + rng.normal(0, 6, size=(30, 5))
+    approx = lb.laplace(rats, days, weights)
+    each = np.polyfit(days - 22, weights.T, 1)[::-1].T
+    start = {"mu": each.mean(0), "sd": each.std(0), "noise": 6.0, "each": each}
+    by_least_squares = lb.laplace(rats, days, weights, start=start)
+    np.testing.assert_allclose(approx.mode["sd"], by_least_squares.mode["sd"], rtol=1e-5)
+    assert 0.3 < approx.mode["sd"][1] < 0.7
+
+
 def test_several_scales_begin_as_an_array():
     text, call = advice(crossed)
     assert '{"tau": jnp.zeros((2,))}' in call and "integrate 'theta' and 'delta' out" in text

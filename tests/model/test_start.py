@@ -114,7 +114,7 @@ REFUSED = {
     "on the edge": (HALF, {"x": 0.0}, FREE, ValueError, "on the edge of, the support of 'x', Pos"),
     "complex": (HALF, {"x": 1j}, FREE, ValueError, r"start\['x'\] is complex"),
     "shape": (NORMAL, {"x": [0.0] * 3}, FREE, ValueError, r"\['x'\] has shape \(3,\), not \(\)"),
-    "name": (NORMAL, {"y": 0.0}, FREE, ValueError, r"latent sites \['x'\], not \['y'\]"),
+    "name": (NORMAL, {"y": 0.0}, FREE, ValueError, r"of \['x'\], not \['y'\]"),
     "list": (NORMAL, [1.0], FREE, TypeError, "start is a dict of latent site -> value"),
     "array": (NORMAL, np.ones(1), FREE, TypeError, "start is a dict of latent site -> value"),
     "number for a name": (NORMAL, {1: 0.0, "x": 0.0}, FREE, TypeError, "start is a dict of"),
@@ -133,6 +133,23 @@ def test_a_start_that_is_none_is_refused(name):
 def square(y):
     x = numpyro.sample("x", dist.Normal(0, 2))
     numpyro.sample("y", dist.Normal(x**2, 0.5), obs=y)
+
+
+def test_what_a_start_does_not_name_begins_in_the_middle_of_its_prior():
+    def tall(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 1000))
+        with numpyro.plate("N", 3):
+            each = numpyro.sample("each", dist.Normal(mean, 1))
+            numpyro.sample("y", dist.Normal(each, 1), obs=y)
+
+    density = ModelDensity.of(tall, (np.zeros(3),))
+    np.testing.assert_array_equal(density.start({"mean": 7.0}), [7, 7, 7, 7])
+    np.testing.assert_array_equal(density.start({"each": np.arange(3.0)}), [0, 0, 1, 2])
+    for start in ({"nobody": 1.0}, {"mean": 1.0, "nobody": 1.0}, {}):
+        with pytest.raises(ValueError, match="start must name latent sites"):
+            density.start(start)
+    found = lb.laplace(tall, np.ones(3), start={"mean": 7.0})
+    np.testing.assert_allclose(found.mode_vector, [1, 1, 1, 1], rtol=1e-5)
 
 
 def test_several_starts_find_the_modes():
