@@ -25,7 +25,7 @@ STOREYS = [
     {""},
 ]
 #: where NumPyro's handlers run a model, as the docstring of density.py says
-HANDLERS = {"density", "known_sites", "numpyro_and_arviz", "outcomes", "sites"}
+HANDLERS = {"density", "effects_first", "known_sites", "numpyro_and_arviz", "outcomes", "sites"}
 MOST_LINES = 400
 #: what few sessions use, and every import of the package would pay for
 LATE = {
