@@ -21,7 +21,7 @@ from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import entries_at, kept, precision_of
-from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, require_memory
+from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
@@ -60,6 +60,15 @@ class Fit(NamedTuple):
 
 def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
     """The search for the mode, from ``start`` of shape (D,) or the middle of the prior."""
+    try:
+        return _search(density, start, settings)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise out_of_memory(density.sites, settings, f"XLA found none: {error}") from error
+
+
+def _search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     past = _past_of(density, settings)
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)

@@ -4,11 +4,17 @@ import os
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
 from laplacebook.base.jaxprs import array_sizes
+from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, precision_bytes
 from laplacebook.gaussian.memory import available_memory
+from laplacebook.model.density import ModelDensity
+from laplacebook.search import search
 
 KEY = jax.random.key(0)
 LARGE = 100_000
@@ -65,3 +71,32 @@ def test_memory_is_known_without_a_count_of_free_pages(monkeypatch):
     monkeypatch.setattr(os, "sysconf_names", names)
     if jax.default_backend() == "cpu":
         assert available_memory() > 0
+
+
+def effects(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]))
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y)
+
+
+@pytest.mark.parametrize("settings", [DENSE_HESSIAN, Settings("gauss_newton", "dense")])
+def test_what_a_fit_needs_is_what_its_program_takes(settings):
+    density = ModelDensity.of(effects, (np.ones(400),))
+    program = search.compiled_search.lower(density, None, 1e-8, settings=settings).compile()
+    taken = program.memory_analysis()
+    taken = taken.temp_size_in_bytes + taken.output_size_in_bytes
+    assert taken <= precision_bytes(density.sites, settings, float) <= 1.5 * taken
+
+
+def test_running_out_of_memory_is_told_like_any_other_limit(monkeypatch):
+    def exhausted(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 26 bytes.")
+
+    monkeypatch.setattr(search, "_search", exhausted)
+    with pytest.raises(lb.LaplaceError, match=r"(?s)20 coordinates needs.*allocating 26.*diagonal"):
+        lb.laplace(effects, np.ones(20))
+
+
+def test_twenty_thousand_coordinates_are_refused_before_they_are_tried(monkeypatch):
+    monkeypatch.setattr("laplacebook.curvature.settings.available_memory", lambda: 24 * 2**30)
+    with pytest.raises(lb.LaplaceError, match=r"(?s)20,000 coordinates needs 3.*GiB.*diagonal"):
+        lb.laplace(effects, np.ones(20_000))
