@@ -68,7 +68,7 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     return Table(
         f"Comparison of {len(rows)} models, log Bayes factors against the first row",
         _columns(rows, weights),
-        (*_told_prior(rows, weights, prior), *_told_modes(rows), *unchecked),
+        (*_told_prior(rows, weights, prior), *_told_modes(rows), *_told_doubts(rows), *unchecked),
         _DECIMALS,
     )
 
@@ -132,6 +132,14 @@ def _told_prior(
         return []
     listed = ", ".join(f"{row.name} {w:.4g}" for row, w in zip(rows, weights, strict=True))
     return [f"prior probability: {listed}"]
+
+
+def _told_doubts(rows: Sequence[Contender]) -> list[str]:
+    """A line that names the models of which a diagnosis said bad."""
+    names = [f"'{row.name}'" for row in rows if row.approx and row.approx.doubt]
+    return (
+        [f"diagnosed bad, the evidence may be far off: {', '.join(sorted(names))}"] if names else []
+    )
 
 
 def _told_modes(rows: Sequence[Contender]) -> list[str]:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -70,6 +70,8 @@ class LaplaceApproximation:
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
     settings: Settings = field(default=DENSE_HESSIAN, metadata=STATIC)
+    #: what a diagnosis of this very fit found, if it was bad: no part of the pytree
+    _doubt: ClassVar[str | None] = None
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -270,7 +272,17 @@ class LaplaceApproximation:
         modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
         settings = settings_lines(self.settings)
         lines = (evidence, *constant, *modes, *settings, str(self.certificate))
-        return replace(table, footer=table.footer + lines)
+        doubt = () if self._doubt is None else (f"diagnosed {self._doubt}",)
+        return replace(table, footer=table.footer + lines + doubt)
+
+    def remember(self, doubt: str | None) -> None:
+        """Keep what a diagnosis found, for whatever is made of this fit: None if it may be used."""
+        object.__setattr__(self, "_doubt", doubt)
+
+    @property
+    def doubt(self) -> str | None:
+        """The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad; else None."""
+        return self._doubt
 
     def _marginals(
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None

@@ -83,6 +83,8 @@ def diagnose(
             that ``approx`` knows count.
         progress_bar: shown after two seconds; by default where standard error is a terminal.
 
+    A verdict of bad travels with the fit: it prints below it, and below a comparison with others.
+
     Returns:
         A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``.
 
@@ -118,7 +120,7 @@ def diagnose(
     k = pareto_k(weights)
     found = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(found)])[1:])
-    return Diagnosis(
+    diagnosis = Diagnosis(
         approx=approx,
         num_samples=num_samples,
         pareto_k=k,
@@ -129,6 +131,8 @@ def diagnose(
         starts=starts,
         maximum_log_likelihood=_bound(approx, other_modes),
     )
+    approx.remember(diagnosis.verdict if diagnosis.level == "bad" else None)
+    return diagnosis
 
 
 def _bound(

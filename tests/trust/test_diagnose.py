@@ -257,6 +257,25 @@ def test_progress_of_draws_and_of_searches(monkeypatch, capsys, shown):
     assert ("/2 [" in bars and "search/s" in bars, "/200 [" in bars) == (shown, shown)
 
 
+def test_a_bad_verdict_travels_with_the_fit():
+    def tail(y, df=1.0):
+        z = numpyro.sample("z", dist.StudentT(df, 0, 1))
+        numpyro.sample("y", dist.Normal(z, 30.0), obs=y)
+
+    heavy, light = lb.laplace(tail, 0.0), lb.laplace(tail, 0.0, df=50.0)
+    assert heavy.doubt is None
+    before = repr(heavy), repr(lb.compare({"heavy": heavy, "light": light}))
+    verdict = lb.diagnose(heavy, KEY, starts=1).verdict
+    lb.diagnose(light, KEY, starts=1)
+    assert verdict.startswith("bad") and heavy.doubt == verdict and light.doubt is None
+    assert repr(heavy).startswith(before[0]) and verdict in repr(heavy)
+    told = repr(lb.compare({"heavy": heavy, "light": light}))
+    assert told.startswith(before[1])
+    assert told[len(before[1]) :].strip() == ("diagnosed bad, the evidence may be far off: 'heavy'")
+    copies = jax.tree.map(jnp.copy, heavy), lb.laplace(tail, 0.0)
+    assert all(copy.doubt is None for copy in copies)
+
+
 def test_what_is_printed():
     found = lb.diagnose(regression(), KEY)
     for text in (repr(found), found._repr_html_()):
