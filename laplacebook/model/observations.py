@@ -163,9 +163,9 @@ def same_numbers(one: np.ndarray, other: np.ndarray) -> bool:
     coarsest = max(np.finfo(x.dtype).eps for x in (one, other))
     if np.all(np.abs(one - other) <= _UNITS * coarsest * np.abs(one)):
         return True
-    singles = [_in_single(x) for x in (one, other)]  # wide by now, whatever they were held in
-    is_single = any(map(np.array_equal, singles, (one, other)))
-    return is_single and np.array_equal(*singles)
+    first, second = _in_single(one), _in_single(other)  # wide by now, whatever they were held in
+    is_single = np.array_equal(first, one) or np.array_equal(second, other)
+    return is_single and np.array_equal(first, second)
 
 
 def _in_single(x: np.ndarray) -> np.ndarray:

@@ -112,7 +112,7 @@ def test_a_gaussian_target_has_no_variance():
     """log p(D, u) - log q(u) is one number: the evidence, exactly, draw by draw."""
     approx = lb.laplace(line, FEATURES, TARGETS)
     for number in [10, 1000]:
-        estimate = lb.importance_sampling(approx, jax.random.key(0), number)
+        estimate = lb.importance_sampling(approx, jax.random.key(0), number, proposal="gaussian")
         np.testing.assert_allclose(estimate.value, evidence_of_line(FEATURES, TARGETS), rtol=1e-12)
         assert estimate.standard_error < 1e-12
 
@@ -149,7 +149,7 @@ def test_a_plain_density():
 COVERED = {
     "prior": lambda key: lb.prior_sampling(coin, HEADS, key=key, num_samples=2000),
     "student_t": lambda key: lb.importance_sampling(APPROX, key, 2000, proposal="student_t"),
-    "gaussian": lambda key: lb.importance_sampling(NARROW, key, 2000),
+    "gaussian": lambda key: lb.importance_sampling(NARROW, key, 2000, proposal="gaussian"),
 }
 APPROX = lb.laplace(coin, HEADS)
 # Lighter in the tails than its Gaussian, so that the weights are bounded.
@@ -184,7 +184,7 @@ def test_draws_that_all_lie_outside_the_support_give_no_number():
 def test_a_tail_heavier_than_the_proposal_has_an_infinite_error():
     """A Cauchy density: the weights of a Gaussian proposal have no variance, nor a mean to see."""
     approx = lb.laplace_of_density(lambda z: -jnp.log1p(z**2), 0.1)
-    gaussian = lb.importance_sampling(approx, jax.random.key(0), 10_000)
+    gaussian = lb.importance_sampling(approx, jax.random.key(0), 10_000, proposal="gaussian")
     assert jnp.isposinf(gaussian.standard_error)
     heavy = partial(lb.importance_sampling, proposal="student_t", degrees_of_freedom=1.0)
     estimate = heavy(approx, jax.random.key(0), 10_000)

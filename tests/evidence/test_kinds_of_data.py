@@ -112,6 +112,11 @@ COMPARED = {
         lambda u: dist.Multinomial(6, logits=share(u)).expand([2]).to_event(1),
         lambda u: dist.DirichletMultinomial(jnp.exp(share(u)), 6).expand([2]).to_event(1),
     ),
+    "Multinomials of two totals": (
+        VOTES * [[1], [2]],
+        lambda u: dist.Multinomial(jnp.array([6, 12]), logits=share(u)).to_event(1),
+        lambda u: dist.DirichletMultinomial(jnp.exp(share(u)), jnp.array([6, 12])).to_event(1),
+    ),
     "Normal, StudentT": (COUNTS, NORMAL, many(lambda u: dist.StudentT(4.0, u, 1.0))),
 }
 
