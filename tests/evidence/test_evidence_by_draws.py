@@ -168,6 +168,28 @@ def test_a_95_percent_interval_covers_the_exact_evidence_95_times_in_a_hundred(m
     assert 180 <= covered.sum() <= 198
 
 
+TAILS = {
+    "Student": (
+        lambda z: -3 * jnp.log1p(z**2 / 5),
+        0.1,
+        gammaln(2.5) - gammaln(3) + np.log(5 * np.pi) / 2,
+    ),
+    "gamma": (lambda z: 2 * z - jnp.exp(z), 0.5, 0.0),
+    "Gaussian": (lambda z: -(z**2) / 2, 0.1, np.log(2 * np.pi) / 2),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_the_default_errors_hold_whatever_the_tail(name):
+    density, start, exact = TAILS[name]
+    approx = lb.laplace_of_density(density, start)
+    keys = jax.random.split(jax.random.key(3), 200)
+    found = jax.jit(jax.vmap(lambda key: lb.importance_sampling(approx, key, 1000)))(keys)
+    z = (found.value - exact) / found.standard_error
+    assert 180 <= jnp.sum(jnp.abs(z) < 1.96) <= 198
+    assert abs(jnp.mean(z)) < 0.25
+
+
 def test_draws_that_miss_the_posterior_have_an_infinite_error():
     """A prior draw in 10^5 comes within 50 standard deviations of this posterior."""
     y = 1000 + np.random.default_rng(0).normal(size=50)
