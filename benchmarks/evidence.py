@@ -58,7 +58,7 @@ def importance_draws(number: int, n: int, d: int) -> dict[str, float]:
     approx = lb.laplace(regression, features, y)
 
     def estimate(seed):
-        return lb.importance_sampling(approx, jax.random.key(seed), number)
+        return lb.importance_sampling(approx, jax.random.key(seed), number, proposal="gaussian")
 
     first, found = timed(lambda: estimate(0))
     following = repeated(lambda: estimate(1), times=3)

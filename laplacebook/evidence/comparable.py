@@ -14,7 +14,7 @@ from laplacebook.base.estimate import Estimate
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import made_of
-from laplacebook.model.observations import observed_numbers, same_numbers, scaled_sites
+from laplacebook.model.observations import Observed, observed, same_numbers, scaled_sites
 from laplacebook.model.plain_function import is_plain
 
 
@@ -119,10 +119,15 @@ def refuse_other_data(rows: Sequence[Contender]) -> list[str]:
         LaplaceError: two models were fitted to different data.
     """
     known = {row.name: data for row in rows if (data := _data(row)) is not None}
-    for name, data in known.items():
-        first = next(iter(known))
-        if not same_numbers(known[first], data):
-            raise _other_data({first: known[first], name: data})
+    names = list(known)
+    for name in names[1:]:
+        pair = {n: known[n] for n in (names[0], name)}
+        one, other = pair.values()
+        if not same_numbers(one.numbers, other.numbers):
+            raise _other_data({n: data.numbers for n, data in pair.items()})
+        if not same_numbers(one.counted, other.counted):
+            raise _mass_with_density({n: data.counted.size for n, data in pair.items()})
+        _refuse_other_totals({n: data.of_totals for n, data in pair.items()})
     unknown = ", ".join(sorted(f"'{row.name}'" for row in rows if row.name not in known))
     return [f"not checked to be of the same data: {unknown}"] if unknown else []
 
@@ -145,10 +150,10 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
         )
 
 
-def _data(row: Contender) -> np.ndarray | None:
+def _data(row: Contender) -> Observed | None:
     if row.approx is None or is_plain(row.approx.density):
         return None
-    return observed_numbers(row.approx.density, row.approx.mode_vector)
+    return observed(row.approx.density, row.approx.mode_vector)
 
 
 def _other_data(data: Mapping[str, np.ndarray]) -> LaplaceError:
@@ -168,6 +173,42 @@ def _other_data(data: Mapping[str, np.ndarray]) -> LaplaceError:
         "(LogNormal, TransformedDistribution). Where you know that the densities are of the same "
         "data, pass the number approx.log_evidence instead of approx.",
     )
+
+
+def _mass_with_density(counted: Mapping[str, int]) -> LaplaceError:
+    listed = " and ".join(f"'{name}' {number:,}" for name, number in counted.items())
+    return LaplaceError(
+        f"The models take different numbers of the data for counts, {listed}: of a count there is a "
+        "probability, of a real number a density, which depends on its unit; their ratio says nothing.",
+        causes=[
+            "a normal or another continuous distribution of counts in one model, a Poisson or another "
+            "discrete one in the other",
+            "data that were rounded, and have a density in one model and a probability in the other",
+        ],
+        remedy="give the continuous one the probability of what was rounded, cdf(y + 1/2) - cdf(y - 1/2), "
+        "as a distribution with a discrete support. Where the unit of the data is the width of what was "
+        "rounded, and narrow, the density is nearly that: then pass the number approx.log_evidence "
+        "instead of approx.",
+    )
+
+
+def _refuse_other_totals(of_totals: Mapping[str, np.ndarray]) -> None:
+    one, other = of_totals.values()
+    if one.shape != other.shape or np.array_equal(one, other):
+        return  # a count that is out of nothing, such as a Poisson's, is the same count
+    listed = " and ".join(f"'{name}' {_totals(rows)}" for name, rows in of_totals.items())
+    raise LaplaceError(
+        f"The models were fitted to different data: the same counts, but in {listed}. Totals are data too.",
+        causes=[
+            "total_count differs between the models, or belongs to the counts in another order"
+        ],
+        remedy="give all models the same totals.",
+    )
+
+
+def _totals(rows: np.ndarray) -> str:
+    low, high = rows[:, 1].min(), rows[:, 1].max()
+    return f"out of {low:.6g}" if low == high else f"out of {low:.6g} to {high:.6g}"
 
 
 def _described(numbers: np.ndarray) -> str:

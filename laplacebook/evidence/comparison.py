@@ -23,7 +23,8 @@ _DECIMALS = dict.fromkeys(
 def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None = None) -> Table:
     """Posterior probabilities of models that were fitted to the same data.
 
-    The same data are the same numbers, in whatever order, shape and sites. The log Bayes factor of
+    The same data are the same numbers, in whatever order, shape and sites; if they are counts, then
+    in all models, and out of the same totals (a Binomial's ``total_count``). The log Bayes factor of
     a model is the log evidence less that of the best one (Kass and Raftery 1995); the probability
     of a model is proportional to its prior probability times its evidence.
 
@@ -45,7 +46,8 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     Raises:
         ValueError: there is no model, a batch of them, or a ``prior`` that is none.
         TypeError: a model is none of the above.
-        LaplaceError: a fit failed, a log evidence or its error is not finite, or the data differ.
+        LaplaceError: a fit failed, a log evidence or its error is not finite, the data differ, or one
+            model has probabilities of what has densities in another.
         UnsupportedModel: a prior within a model is improper.
 
     >>> fair, biased = 9 * np.log(0.5), -np.log(110)  # of eight heads and a tail

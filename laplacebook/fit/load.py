@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.errors import LaplaceError
+from laplacebook.fit.digest import digests, told_apart
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Stored, look, read
 from laplacebook.model.density import ModelDensity
@@ -17,7 +18,7 @@ from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_finite import require_entries
 from laplacebook.model.sites import Site
 
-_BENT = 0.01  # relative change of the curvature along one direction
+_BENT = 0.01  # relative change of the curvature along a direction
 _MOVED = 0.01  # posterior standard deviations from the saved mode to that of the model now
 
 
@@ -41,9 +42,11 @@ def load(
     Raises:
         FileNotFoundError: there is no such file.
         LaplaceError: the file is damaged, or another program's, or of a newer version; or it is the
-            approximation of another model or of other data: the latent sites differ, the log
-            likelihood, the log prior or the curvature at the saved mode does, or the model's mode is
-            a hundredth of a posterior standard deviation or more away.
+            approximation of another model or of other data: the latent sites differ, the numbers
+            observed or passed do (in whatever order, and up to rounding), the log likelihood, the
+            log prior or the curvature at the saved mode does, or the model's mode is a hundredth of
+            a posterior standard deviation or more away. In a file of an earlier version, and in
+            one of data on several devices, the numbers are not known.
         UnsupportedModel: the model has no density on R^D.
     """
     first, *others = [_bound(s, model, args, kwargs) for s in read(Path(path))]
@@ -83,22 +86,26 @@ def _check_sites(stored: Stored, density: ModelDensity) -> None:
 
 def _check_log_joint(stored: Stored, density: ModelDensity) -> None:
     terms, decrement, along = look(density, stored.mode_vector, stored.precision)
-    bend = jnp.abs(along - stored.along).max() / jnp.abs(stored.along).max()
-    tolerance = float(jnp.sqrt(jnp.finfo(stored.mode_vector.dtype).eps))
+    along = along[: len(stored.along)]
+    sizes = jnp.abs(stored.along).max(axis=1)
+    bend = (jnp.abs(along - stored.along).max(axis=1) / sizes).max()
+    eps = float(jnp.finfo(stored.mode_vector.dtype).eps)
     now = (terms.log_likelihood, terms.log_prior, *(terms.values[name] for name in stored.mode))
     saved = (stored.log_likelihood, stored.log_prior, *stored.mode.values())
     same = all(
-        np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(now, saved, strict=True)
+        np.allclose(a, b, rtol=eps**0.5, atol=eps**0.5) for a, b in zip(now, saved, strict=True)
     )
     moved = _MOVED + (stored.settings.tolerance or 0)
-    if same and decrement <= moved and bend <= _BENT:
+    other_data = told_apart(stored.data, digests(density, stored.mode_vector), eps)
+    if same and decrement <= moved and bend <= _BENT and not other_data:
         return
     raise LaplaceError(
         f"The file is the approximation of another model or of other data: at the saved mode the "
         f"log likelihood is now {terms.log_likelihood:.8g}, saved {stored.log_likelihood:.8g}; the "
         f"log prior {terms.log_prior:.8g}, saved {stored.log_prior:.8g}; the mode of this model is "
         f"about {decrement:.2g} posterior standard deviations away; its curvature differs by {bend:.2g}.",
-        causes=["other data, or data in another order", "a prior or a likelihood has changed"],
+        causes=other_data
+        or ["other data, or data in another order", "a prior or a likelihood has changed"],
         remedy="pass the model and the arguments of the fit, or fit again.",
     )
 

@@ -20,6 +20,7 @@ from laplacebook.base.errors import LaplaceError, UnsupportedModel, failed_fit
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.version import __version__
 from laplacebook.curvature.settings import Settings
+from laplacebook.fit.digest import WIDTH, digests
 from laplacebook.gaussian.as_arrays import from_arrays, to_arrays
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
@@ -32,6 +33,7 @@ from laplacebook.search.certificate import Certificate
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays
 _OTHER = "other/"  # before the number of another mode, and the names of its arrays
+_ARGUMENT = "argument/"  # before the name of each array among the arguments
 _FIXED = "fixed/"  # before the name of each site that the last layer takes as known
 
 
@@ -45,12 +47,14 @@ class Stored(NamedTuple):
         mode: their values on the scale of the model, by site.
         mode_vector: u_MAP, shape (D,).
         precision: A.
-        along: H A^-1 1, shape (D,), with the Hessian H of the negative log joint: of :func:`look`.
+        along: H A^-1 s of each direction s of :func:`look`, shape (n, D), with the Hessian H of the
+            negative log joint; of the first one alone in a file of an earlier package.
         log_likelihood: at the mode.
         log_prior: at the mode.
         certificate: of the fit.
         settings: of the fit.
         fixed: the values of the sites that a last layer takes as known, by site.
+        data: digests of the arguments and of what is observed; none in a file of an earlier package.
     """
 
     kind: type[ModelDensity]
@@ -59,12 +63,13 @@ class Stored(NamedTuple):
     mode: dict[str, Array]
     mode_vector: Array
     precision: Precision
-    along: Array
+    along: Float[Array, "n D"]
     log_likelihood: Array
     log_prior: Array
     certificate: Certificate
     settings: Settings
     fixed: dict[str, Array]
+    data: tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def save(approx: Any, path: str | os.PathLike) -> None:
@@ -106,14 +111,19 @@ def save(approx: Any, path: str | os.PathLike) -> None:
 
 def _arrays(approx: Any) -> dict[str, Any]:
     """The numbers of one mode, by name."""
+    along = look(approx.density, approx.mode_vector, approx.precision)[2]
+    arguments, observed = digests(approx.density, approx.mode_vector)
     arrays = {
         "mode_vector": approx.mode_vector,
-        "along": look(approx.density, approx.mode_vector, approx.precision)[2],
+        "along": along[0],
+        "along_others": along[1:],
+        "observed": observed,
         "log_likelihood": approx.log_likelihood,
         "log_prior": approx.log_prior,
     }
     arrays |= {_PRECISION + name: value for name, value in to_arrays(approx.precision).items()}
     arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
+    arrays |= {_ARGUMENT + name: value for name, value in arguments.items()}
     for field in fields(approx.certificate):
         arrays[f"certificate/{field.name}"] = getattr(approx.certificate, field.name)
     model = approx.density.model
@@ -178,6 +188,9 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
     sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
     numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
     size = sum(site.size for site in sites)
+    along = numbers["along"][None]
+    if "along_others" in numbers:
+        along = jnp.concatenate([along, numbers["along_others"]])
     stored = Stored(
         kind=LikelihoodDensity if header["maximum_likelihood"] else ModelDensity,
         space=header["space"],
@@ -185,17 +198,20 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
         mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
         mode_vector=numbers["mode_vector"],
         precision=from_arrays(_within(numbers, _PRECISION)),
-        along=numbers["along"],
+        along=along,
         log_likelihood=numbers["log_likelihood"],
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
         settings=Settings(**header["settings"]),
         fixed=_within(numbers, _FIXED),
+        data=(_within(arrays, _ARGUMENT), arrays.get("observed", np.empty((0, WIDTH)))),
     )
-    shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape]
+    shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape[1:]]
     shapes += map(jnp.shape, stored.mode.values())
     if shapes != [(size,)] * 3 + [site.value_shape for site in sites]:
         raise ValueError("its arrays do not fit together")
+    if any(x.shape[-1:] != (WIDTH,) for x in (*stored.data[0].values(), stored.data[1])):
+        raise ValueError("its digests of data are of another length")
     if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
         raise ValueError("its header is not one of an approximation")
     return stored
@@ -204,7 +220,7 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
 @jit_quickly
 def look(
     density: ModelDensity, u: Float[Array, " D"], precision: Precision
-) -> tuple[Terms, Float[Array, ""], Float[Array, " D"]]:
+) -> tuple[Terms, Float[Array, ""], Float[Array, "3 D"]]:
     """What tells whether a model is the one of which u is the mode, and A the precision.
 
     Args:
@@ -213,10 +229,16 @@ def look(
         precision: A.
 
     Returns:
-        The terms at u, how far off the mode is, and H A^-1 1, with the Hessian H of the loss: a
-        vector of ones where A is H, which says of any A whether H is what it was.
+        The terms at u, how far off the mode is, and H A^-1 s for three directions s, the first of
+        them of ones, with the Hessian H of the loss: s itself where A is H, which says of any A
+        whether H is what it was.
     """
     slope, terms = jax.grad(density.loss, has_aux=True)(u)
-    step = precision.solve(jnp.ones_like(u))
-    along = jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
-    return terms, jnp.sqrt(slope @ precision.solve(slope)), along
+    frequencies = jnp.sqrt(jnp.asarray([0, 2, 3], u.dtype))
+
+    def along(frequency: Array) -> Array:
+        step = precision.solve(jnp.cos(frequency * jnp.arange(u.size, dtype=u.dtype)))
+        return jax.jvp(lambda x: jax.grad(density.loss, has_aux=True)(x)[0], (u,), (step,))[1]
+
+    decrement = jnp.sqrt(slope @ precision.solve(slope))
+    return terms, decrement, jax.lax.map(along, frequencies)

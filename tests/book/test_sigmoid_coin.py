@@ -159,7 +159,7 @@ def test_draws_that_prior_sampling_needs():
 def test_the_packages_estimates_follow_the_law():
     chi2 = relative_variance_under_the_prior()
     by_prior = lb.prior_sampling(coin, tosses(), key=jax.random.key(5), num_samples=S)
-    by_q = lb.importance_sampling(fit(), jax.random.key(6), S)
+    by_q = lb.importance_sampling(fit(), jax.random.key(6), S, proposal="gaussian")
     for estimate, relative in ((by_prior, chi2), (by_q, 0.002475)):
         assert abs(estimate.value - exact_log_evidence()) < 4 * estimate.standard_error
         assert estimate.standard_error == pytest.approx(np.sqrt(relative / S), rel=0.15)

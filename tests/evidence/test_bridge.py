@@ -1,5 +1,7 @@
 """Bridge sampling against evidences that are known exactly."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,8 +112,45 @@ def test_posterior_draws_show_a_mode_that_the_approximation_does_not_know():
     exact = np.log(np.sqrt(2 * np.pi) * 3)
     estimate = lb.bridge_sampling(approx, {"z": draws}, KEY)
     assert abs(estimate.value - exact) < 4 * estimate.standard_error < 0.2
-    missed = lb.importance_sampling(approx, KEY)
+    missed = lb.importance_sampling(approx, KEY, proposal="gaussian")
     np.testing.assert_allclose(missed.value, exact - np.log(3), atol=1e-9)
+
+
+NORMAL = lb.laplace_of_density(lambda z: -jnp.sum(z**2) / 2, jnp.full(1, 0.1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("apart", "told"), [(-5.0, True), (4.0, True), (5.0, True), (6.0, False), (-6.0, False)]
+)
+def test_normals_that_are_five_standard_deviations_apart_still_meet(apart, told, seed):
+    """Of 3,000 draws of each. Six apart, the means are those of a few draws."""
+    q = replace(NORMAL, mode_vector=jnp.full(1, apart))
+    draws = {"z": np.random.default_rng(seed).normal(size=(3000, 1))}
+    estimate = lb.bridge_sampling(q, draws, jax.random.key(seed))
+    if told:
+        assert abs(estimate.value - np.log(2 * np.pi) / 2) < 3 * estimate.standard_error < 0.7
+    else:
+        assert estimate.standard_error == np.inf
+
+
+def chain(correlation, number, rng):
+    """An autoregressive chain whose stationary distribution is the posterior of the coin."""
+    z = rng.normal(size=number) * np.sqrt(1 - correlation**2)
+    z[0] /= np.sqrt(1 - correlation**2)
+    for i in range(1, number):
+        z[i] += correlation * z[i - 1]
+    return {"theta": stats.beta(10, 3).ppf(stats.norm.cdf(z))}
+
+
+@pytest.mark.parametrize(("correlation", "number"), [(0.9, 400), (0.5, 400)])
+def test_of_a_chain_the_interval_covers_as_often(correlation, number):
+    rng, covered = np.random.default_rng(2), 0
+    for i in range(150):
+        draws = chain(correlation, number, rng)
+        estimate = lb.bridge_sampling(APPROX, draws, jax.random.key(i))
+        covered += abs(estimate.value - EXACT) < 1.96 * estimate.standard_error
+    assert 136 <= covered <= 149
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_gaussian_target_has_no_variance():
     """log p(D, u) - log q(u) is one number: the evidence, exactly, draw by draw."""
     approx = lb.laplace(line, FEATURES, TARGETS)
     for number in [10, 1000]:
-        estimate = lb.importance_sampling(approx, jax.random.key(0), number)
+        estimate = lb.importance_sampling(approx, jax.random.key(0), number, proposal="gaussian")
         np.testing.assert_allclose(estimate.value, evidence_of_line(FEATURES, TARGETS), rtol=1e-12)
         assert estimate.standard_error < 1e-12
 
@@ -149,7 +149,7 @@ def test_a_plain_density():
 COVERED = {
     "prior": lambda key: lb.prior_sampling(coin, HEADS, key=key, num_samples=2000),
     "student_t": lambda key: lb.importance_sampling(APPROX, key, 2000, proposal="student_t"),
-    "gaussian": lambda key: lb.importance_sampling(NARROW, key, 2000),
+    "gaussian": lambda key: lb.importance_sampling(NARROW, key, 2000, proposal="gaussian"),
 }
 APPROX = lb.laplace(coin, HEADS)
 # Lighter in the tails than its Gaussian, so that the weights are bounded.
@@ -168,6 +168,28 @@ def test_a_95_percent_interval_covers_the_exact_evidence_95_times_in_a_hundred(m
     assert 180 <= covered.sum() <= 198
 
 
+TAILS = {
+    "Student": (
+        lambda z: -3 * jnp.log1p(z**2 / 5),
+        0.1,
+        gammaln(2.5) - gammaln(3) + np.log(5 * np.pi) / 2,
+    ),
+    "gamma": (lambda z: 2 * z - jnp.exp(z), 0.5, 0.0),
+    "Gaussian": (lambda z: -(z**2) / 2, 0.1, np.log(2 * np.pi) / 2),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_the_default_errors_hold_whatever_the_tail(name):
+    density, start, exact = TAILS[name]
+    approx = lb.laplace_of_density(density, start)
+    keys = jax.random.split(jax.random.key(3), 200)
+    found = jax.jit(jax.vmap(lambda key: lb.importance_sampling(approx, key, 1000)))(keys)
+    z = (found.value - exact) / found.standard_error
+    assert 180 <= jnp.sum(jnp.abs(z) < 1.96) <= 198
+    assert abs(jnp.mean(z)) < 0.25
+
+
 def test_draws_that_miss_the_posterior_have_an_infinite_error():
     """A prior draw in 10^5 comes within 50 standard deviations of this posterior."""
     y = 1000 + np.random.default_rng(0).normal(size=50)
@@ -184,7 +206,7 @@ def test_draws_that_all_lie_outside_the_support_give_no_number():
 def test_a_tail_heavier_than_the_proposal_has_an_infinite_error():
     """A Cauchy density: the weights of a Gaussian proposal have no variance, nor a mean to see."""
     approx = lb.laplace_of_density(lambda z: -jnp.log1p(z**2), 0.1)
-    gaussian = lb.importance_sampling(approx, jax.random.key(0), 10_000)
+    gaussian = lb.importance_sampling(approx, jax.random.key(0), 10_000, proposal="gaussian")
     assert jnp.isposinf(gaussian.standard_error)
     heavy = partial(lb.importance_sampling, proposal="student_t", degrees_of_freedom=1.0)
     estimate = heavy(approx, jax.random.key(0), 10_000)

@@ -95,6 +95,66 @@ def test_a_mask_hides_invalid_parameters_of_what_it_hides():
     assert invalid(BAD.mask(False)) == []
 
 
+THIRDS = np.full((4, 3), 1 / 3)
+OFF = np.where(np.arange(4)[:, None] == 2, [0.5, 0.5, 0.1], THIRDS)
+BELOW = np.where(np.arange(4)[:, None] == 1, [-0.1, 0.6, 0.5], THIRDS)
+
+
+def rows_of(kind, table):
+    """Distributions with a parameter of shape (4, 3), of which each row is a simplex."""
+    table = jnp.asarray(table)
+    return {
+        "categorical": lambda: dist.Categorical(probs=table, **UNCHECKED),
+        "multinomial": lambda: dist.Multinomial(5, probs=table, **UNCHECKED),
+        "to_event": lambda: dist.Categorical(probs=table, **UNCHECKED).to_event(1),
+        "two axes": lambda: dist.Categorical(probs=table[None], **UNCHECKED).expand((2, 4)),
+        "mixture": lambda: dist.MixtureSameFamily(
+            dist.Categorical(probs=table, **UNCHECKED), dist.Normal(jnp.zeros(3), 1), **UNCHECKED
+        ),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["categorical", "multinomial", "to_event", "two axes", "mixture"])
+def test_each_row_of_a_table_of_probabilities_is_a_simplex(kind):
+    """Neither the table as a whole, which adds up to four, nor its columns."""
+    assert invalid(rows_of(kind, THIRDS)) == []
+    assert invalid(rows_of(kind, OFF)) == invalid(rows_of(kind, BELOW)) == ["probs"]
+    assert invalid(rows_of(kind, THIRDS * (1 + 1e-9))) == []
+    assert invalid(rows_of(kind, THIRDS * (1 + 3e-6))) == ["probs"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_of_dirichlets_have_a_mode(rows):
+    """Each row of counts with the prior of its row: a posterior Dirichlet(a + y), in R^(K-1) a row."""
+    counts = np.arange(3.0 * rows).reshape(rows, 3) + 1
+
+    totals = counts.sum(axis=1).astype(int)
+
+    def model(y):
+        with numpyro.plate("rows", rows):
+            p = numpyro.sample("p", dist.Dirichlet(jnp.full(3, 2.0)))
+            numpyro.sample("y", dist.Multinomial(totals, p, **UNCHECKED), obs=y)
+
+    approx = lb.laplace(model, counts)
+    concentration = counts + 2.0
+    expected = concentration / concentration.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(approx.mode["p"], expected, rtol=1e-6)
+    assert approx.density.valid(approx.mode_vector)
+
+
+def test_of_rows_of_data_each_is_in_the_simplex():
+    def model(y):
+        u = numpyro.sample("u", dist.Normal(1, 0.1))
+        numpyro.sample(
+            "y", dist.Dirichlet(jnp.full(3, u), **UNCHECKED).expand([4]).to_event(1), obs=y
+        )
+
+    assert lb.laplace(model, THIRDS).certificate.converged
+    for table in (OFF, BELOW):
+        with pytest.raises(lb.NonFinite, match="outside the support"):
+            lb.laplace(model, table)
+
+
 ROUNDED = jnp.array([[1e8, 1e-5], [0, 1e8]])
 ASYMMETRIC = dist.MultivariateNormal(jnp.zeros(2), ROUNDED, **UNCHECKED)
 

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 import laplacebook as lb
 from laplacebook.gaussian.precision import DensePrecision
-from laplacebook.search.follows_gradient import follows_gradient
+from laplacebook.search.follows_gradient import LOBATTO, fails, follows_gradient
 from tests.models import coin
 
 #: smooth ones, with their modes at zero: the last is singular at -0.3, or bends within a tenth of
@@ -41,6 +41,45 @@ def test_smooth_ones_do(name):
 def test_with_a_jump_or_a_hidden_slope_they_do_not(name):
     assert not check(lambda x: SMOOTH[name](x) + 5 * (x[0] + x[1] / 7 > 1e-3))
     assert not check(lambda x: SMOOTH[name](x) + 50 * jax.lax.stop_gradient(x[0] + x[1] / 7))
+
+
+def along(slope):
+    """A parabola of one coordinate with a slope that JAX does not see."""
+    return lambda x: x @ x / 2 + slope * jax.lax.stop_gradient(x[0])
+
+
+@pytest.mark.parametrize("slope", [0.25, -0.25, 0.14, -0.14, 0.1, -0.1, 0.0])
+def test_how_much_of_a_slope_may_be_hidden(slope):
+    """Of one standard deviation's way, 0.12 nats."""
+    precision = DensePrecision.of(jnp.eye(1))
+    follows = follows_gradient(along(slope), jnp.zeros(1), precision, jnp.full(1, jnp.inf))
+    assert bool(follows) == (abs(slope) < 0.12)
+
+
+@pytest.mark.parametrize(
+    ("name", "fail"),
+    [
+        ("parabola", False),
+        ("steep parabola", False),
+        ("cubic", False),
+        ("quartic", False),
+        ("cliff", True),
+        ("one side", True),
+    ],
+)
+def test_five_evaluations_are_enough_for_a_parabola(name, fail):
+    """The coarse look is what most fits are certified by: the finer one is fifteen times its cost."""
+    f = {
+        "parabola": lambda t: t**2 / 2,
+        "steep parabola": lambda t: 50 * t**2,
+        "cubic": lambda t: t**2 / 2 + t**3 / 3,
+        "quartic": lambda t: t**2 / 2 + t**4,
+        "cliff": lambda t: t**2 / 2 + jnp.where(t > 0.1, 2.0, 0.0),
+        "one side": lambda t: t**2 / 2 + 0.9 * jax.lax.stop_gradient(jnp.abs(t)),
+    }[name]
+    values, slopes = jax.vmap(jax.value_and_grad(f))(jnp.asarray(LOBATTO))
+    assert bool(fails(values, slopes)) == fail
+    assert bool(fails(np.asarray(values), np.asarray(slopes))) == fail
 
 
 @pytest.mark.parametrize("heads", range(10))

@@ -1,0 +1,92 @@
+"""Predictions with more coordinates than are taken by columns, of outcomes that have no rows to take."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.predictive.linearized import MOST_BY_COLUMNS
+
+RNG = np.random.default_rng(0)
+KEY = jax.random.key(0)
+
+
+def design(rows, D):
+    return RNG.normal(size=(rows, D)) / np.sqrt(D)
+
+
+def scalar(x, y=None):
+    """One outcome, of shape ()."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.size]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+
+def transposed(x, y=None):
+    """A row of the design for each coordinate, a column for each outcome: shape (D, N)."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([len(x)]).to_event(1))
+    with numpyro.plate("N", x.shape[1]):
+        numpyro.sample("y", dist.Normal(w @ x, 0.5), obs=y)
+
+
+def rows(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("N", len(x)):
+        numpyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+
+def scalar_coin(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.size]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def transposed_coins(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([len(x)]).to_event(1))
+    with numpyro.plate("N", x.shape[1]):
+        numpyro.sample("y", dist.Bernoulli(logits=w @ x), obs=y)
+
+
+@pytest.mark.parametrize("D", [MOST_BY_COLUMNS, MOST_BY_COLUMNS + 1, MOST_BY_COLUMNS + 44])
+@pytest.mark.parametrize(
+    ("model", "shape", "new"),
+    [
+        (rows, lambda D: design(6, D), lambda D: design(4, D)),
+        (transposed, lambda D: design(6, D).T, lambda D: design(4, D).T),
+        (transposed, lambda D: design(6, D).T, lambda D: design(D, D).T),  # a square: which axis?
+        (scalar, lambda D: design(1, D)[0], lambda D: design(1, D)[0]),
+    ],
+    ids=["rows", "transposed", "a square", "scalar"],
+)
+def test_the_moments_are_those_of_linear_algebra(model, shape, new, D):
+    x, there = shape(D), new(D)
+    y = np.zeros(()) + 0.7 if x.ndim == 1 else RNG.normal(size=6)
+    approx = lb.laplace(model, x, y)
+    found = lb.predict(approx, there)
+    g = there.T if model is transposed else there
+    covariance = np.linalg.inv(np.asarray(approx.precision.matrix))
+    variance = np.einsum("...i,ij,...j->...", g, covariance, g)
+    assert found.mean.shape == found.epistemic.shape == g.shape[:-1]
+    np.testing.assert_allclose(found.mean, g @ np.asarray(approx.mode["w"]), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.epistemic, variance, rtol=1e-8)
+    np.testing.assert_allclose(found.noise, np.full(g.shape[:-1], 0.25))
+
+
+@pytest.mark.parametrize("D", [MOST_BY_COLUMNS, MOST_BY_COLUMNS + 1])
+@pytest.mark.parametrize("model", [scalar_coin, transposed_coins])
+def test_probabilities_too(model, D):
+    one = model is scalar_coin
+    x, there = (design(1, D)[0], design(1, D)[0]) if one else (design(6, D).T, design(4, D).T)
+    y = np.array(1) if one else np.array([0, 1, 1, 0, 1, 1])
+    approx = lb.laplace(model, x, y)
+    found = lb.predict(approx, there)
+    g = there.T
+    sd = np.sqrt(np.einsum("...i,ij,...j->...", g, np.linalg.inv(approx.precision.matrix), g))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    logits = np.asarray(g @ np.asarray(approx.mode["w"]))[..., None] + sd[..., None] * nodes
+    expected = (1 / (1 + np.exp(-logits))) @ weights / weights.sum()
+    assert found.shape == g.shape[:-1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    drawn = lb.predict(approx, there, method="monte_carlo", key=KEY, num_samples=2000)
+    assert np.all(np.abs(jnp.asarray(drawn.value) - expected) < 5 * drawn.standard_error)
