@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.base.weights import pareto_k
+from laplacebook.base.weights import USABLE, pareto_k
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive.outcomes import outcome_at
@@ -85,14 +85,15 @@ def _of_angles(mean: tuple, spread: tuple, noise: Array) -> Averages:
 
 
 _KEPT = 2**22  # values of all draws in memory; of more, some are computed again
-_LOOKED_AT = 8  # numbers of an outcome, of which the tails over the draws are looked at
+_LOOKED_AT = 4  # numbers of an outcome, of which the tails over the draws are looked at
 
 
 def _heaviest(at: Callable[[Array], Any], draws: Array, found: "_Moments") -> Any:
     """Each draw's value of the numbers that a single draw moves most, in standard deviations."""
 
     def most(far: Array, variance: Array) -> Array:
-        score = jnp.ravel(jnp.where(variance > 0, far / jnp.sqrt(variance), 0))
+        score = jnp.where(variance > 0, far / jnp.sqrt(variance), 0)
+        score = jnp.ravel(jnp.where(jnp.isfinite(variance), score, jnp.inf))
         return jax.lax.top_k(score, min(_LOOKED_AT, score.size))[1]
 
     index = jax.tree.map(most, found.farthest, found.variance)
@@ -105,8 +106,17 @@ def _heaviest(at: Callable[[Array], Any], draws: Array, found: "_Moments") -> An
     return jax.lax.map(lambda u: some(at(u)), draws)
 
 
+def told_below(num_samples: int) -> float:
+    """The k-hat up to which draws tell an average; of few, k-hat is itself known to 0.3 or worse.
+
+    Args:
+        num_samples: how many draws.
+    """
+    return USABLE if num_samples >= 500 else 1.0
+
+
 def tail_over_draws(values: Float[Numbers, "S R"]) -> float:
-    """The largest Pareto k-hat of several averages: above 0.7 draws do not tell a mean.
+    """The largest Pareto k-hat of several averages.
 
     Args:
         values: of each draw, around whose medians the tails are looked at.
@@ -116,12 +126,12 @@ def tail_over_draws(values: Float[Numbers, "S R"]) -> float:
     """
     eps = np.finfo(np.asarray(values).dtype).eps
     values = np.asarray(values, float)
+    values = values[:, np.isfinite(values).all(axis=0)]  # what is infinite is so as an average
     apart = abs(values - np.median(values, axis=0))
-    rounding = 1e3 * eps * abs(values).max(axis=0, initial=0)
-    squares = apart**2
-    heavy = (apart.max(axis=0, initial=0) > rounding) & (
-        50 * squares.max(axis=0, initial=0) > squares.sum(axis=0)
-    )
+    farthest = apart.max(axis=0, initial=0)
+    apart = apart[:, farthest > 1e3 * eps * abs(values).max(axis=0, initial=0)]
+    relative = apart / apart.max(axis=0, initial=0)
+    heavy = np.sum(relative**2, axis=0) < 50
     with np.errstate(divide="ignore"):
         found = [pareto_k(np.log(column)) for column in apart.T[heavy]]
     return max(found, default=-np.inf)
@@ -191,6 +201,7 @@ def _moments(at: Callable[[Array], Any], draws: Array) -> _Moments:
     values: Any  # None, if they are many
     sums, values = jax.lax.scan(add, start, (numbers, draws))
     mean, squares, low, high = sums
+    mean = jax.tree.map(lambda m, x: jnp.where(jnp.isposinf(x), x, m), mean, high)
     farthest = jax.tree.map(lambda m, a, b: jnp.maximum(b - m, m - a), mean, low, high)
     variance = jax.tree.map(lambda s: s / (len(draws) - 1), squares)
     return _Moments(mean, variance, farthest, values)

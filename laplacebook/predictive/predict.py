@@ -15,7 +15,6 @@ from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
-from laplacebook.base.weights import USABLE
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
@@ -28,6 +27,7 @@ from laplacebook.predictive.averages import (
     sigmoid_mean,
     standard_error,
     tail_over_draws,
+    told_below,
 )
 from laplacebook.predictive.linearized import Linearized, linearize
 from laplacebook.predictive.outcomes import outcome_at
@@ -60,7 +60,7 @@ class Prediction:
         epistemic: the part of the variance that comes from not knowing the parameters, and that
             more data would reduce; of the same shape. One draw alone does not tell it: NaN.
         noise: the part that stays if they are known; NaN where an average over draws of it is not to
-            be trusted (a k-hat above 0.7).
+            be trusted, by the same k-hat as that of the mean.
         standard_error: of ``mean``, if it was computed from draws; else zero.
         epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
             its diagonal; by ``"linearized"`` for 2 to 100 outputs, else None.
@@ -146,7 +146,7 @@ def predict(
             linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
             depends on other outcomes that are not known; or draws do not tell the mean (the Pareto
-            k-hat of its values over them is above 0.7).
+            k-hat of its values over them is above 0.7, or above 1 for fewer than 500 draws).
         LaplaceError: the fit failed.
     """
     require_fit(approx)
@@ -173,8 +173,8 @@ def predict(
         error = standard_error(found.spread, num_samples)
         if classes:
             return Estimate(found.mean, error)
-        _require_noise(found.noise)
         noise = _require_averages(found)
+        _require_noise(found.noise)
         return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
@@ -235,20 +235,22 @@ def _require_averages(found: Averages) -> Array:
     if any(is_traced(values) for values in seen):
         return found.noise
     of_mean, of_noise = (tail_over_draws(values) for values in seen)
-    if of_mean > USABLE:
+    limit = told_below(len(seen[0]))
+    if of_mean > limit:
         raise NonFinite(
             f"The mean of the outcome is not known: of its values over the draws the largest weigh too "
             f"much for an average, and another key would give another one (k-hat = {of_mean:.2f}, "
-            f"above {USABLE}).",
+            f"above {limit}).",
             causes=[
                 "the mean over the posterior does not exist, as that of a LogNormal with unknown "
                 "sigma does not",
                 "an exponential far from the data (the rate of a count), or a division by what may be zero",
             ],
             remedy="take quantiles of draws of the outcome, of numpyro.infer.Predictive(model, "
-            'approx.sample(key, (1000,))); or method="plug_in", which takes the parameters as known.',
+            'approx.sample(key, (1000,))); or method="plug_in", which takes the parameters as known. '
+            "Where the mean exists, more draws (num_samples=) may tell it.",
         )
-    return jnp.full_like(found.noise, jnp.nan) if of_noise > USABLE else found.noise
+    return jnp.full_like(found.noise, jnp.nan) if of_noise > limit else found.noise
 
 
 def _require_noise(noise: Array) -> None:

@@ -10,7 +10,7 @@ from jax.scipy.stats import norm
 
 import laplacebook as lb
 from laplacebook.predictive import averages
-from laplacebook.predictive.averages import tail_over_draws
+from laplacebook.predictive.averages import tail_over_draws, told_below
 
 KEY = jax.random.key(0)
 
@@ -56,6 +56,24 @@ def test_an_average_that_the_draws_do_not_tell(name):
     assert "take quantiles of draws of the outcome" in message and "above 0.7" in message
 
 
+@pytest.mark.parametrize("num_samples", [200, 500])
+def test_a_light_tail_is_no_false_alarm(num_samples):
+    distribution, y, near, _ = OUTCOMES["a count far from the data"]
+    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    for key in jax.random.split(KEY, 40):
+        found = lb.predict(approx, np.array([near]), key=key, num_samples=num_samples)
+        assert np.isfinite(found.noise).all()
+
+
+def test_few_draws_need_a_heavier_tail():
+    assert told_below(500) == 0.7 and told_below(499) == 1.0
+    distribution, y, _, far = OUTCOMES["log-normal of unknown sigma"]
+    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    for key in jax.random.split(KEY, 10):
+        with pytest.raises(lb.NonFinite, match="above 1.0"):
+            lb.predict(approx, np.array([2 * far]) * 0.9, key=key, num_samples=400)
+
+
 @pytest.mark.parametrize("kept", ["every value", "some computed again"])
 def test_one_row_among_many(kept, monkeypatch):
     distribution, y, near, far = OUTCOMES["a count far from the data"]
@@ -81,6 +99,15 @@ def test_a_noise_that_the_draws_do_not_tell_is_none():
     assert near.noise == pytest.approx([3 + 9 * np.exp(0.3**2 / 2)], rel=0.1)
 
 
+def test_a_noise_that_is_infinite_for_some_draws_is_infinite():
+    def heavy(w, x):
+        return dist.StudentT(1.2 + jnp.exp(w * x), w, 1.0)
+
+    approx = lb.laplace(observed(heavy), np.zeros(1), np.array([0.0]))
+    found = lb.predict(approx, np.array([0.5]), key=KEY)
+    assert np.isposinf(found.noise).all() and abs(found.mean[0]) < 0.2
+
+
 def test_probabilities_have_a_mean_whatever_the_draws():
     approx = lb.laplace(
         observed(lambda w, x: dist.Bernoulli(logits=w * x - 9)), np.zeros(1), np.array([0])
@@ -94,12 +121,15 @@ def test_k_is_that_of_the_distribution(k):
     tail = ((np.arange(4000) + 0.5) / 4000) ** -k
     for values in (tail, -tail, 1e3 + tail):
         assert tail_over_draws(values[:, None]) == pytest.approx(k, abs=0.1)
+    assert tail_over_draws(1e200 * tail[:, None]) == pytest.approx(k, abs=0.1)
 
 
 def test_without_a_tail_there_is_no_k():
     normal = np.random.default_rng(0).normal(size=(1000, 3))
     constant = np.ones((1000, 1)) * (1 + np.finfo(float).eps * (np.arange(1000) % 97 == 0)[:, None])
-    for values in (normal, constant, np.zeros((1000, 2)), np.zeros((1, 0))):
+    huge = np.where(np.arange(1000)[:, None] % 2, 1e200, -1e200)
+    infinite = np.where(np.arange(1000)[:, None] == 5, np.inf, 1.0)
+    for values in (normal, huge, infinite, constant, np.zeros((1000, 2)), np.zeros((1, 0))):
         assert tail_over_draws(values) == -np.inf
 
 
