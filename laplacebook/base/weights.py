@@ -66,7 +66,7 @@ def estimate_of(weights: Float[Numbers, " S"]) -> Estimate:
 
 
 GOOD = 0.5  # below it the variance of the weights is finite
-_USABLE = 0.7  # below it the error of a mean of them falls usefully as draws are added
+USABLE = 0.7  # below it the error of a mean of them falls usefully as draws are added
 _LUMP = 0.01  # of the weights: above equal ones, what is less does not matter
 _FEWEST = 25  # draws: of fewer, ArviZ has no tail of five
 
@@ -114,7 +114,7 @@ def usable_below(num_samples: int) -> float:
     Vehtari et al. 2024, section 3.2.4: above 0.7 the number of draws that a small error takes is
     out of reach, and few draws cannot reveal a smaller k either.
     """
-    return min(1 - 1 / log10(max(num_samples, 2)), _USABLE)
+    return min(1 - 1 / log10(max(num_samples, 2)), USABLE)
 
 
 def _tail_size(number: int) -> int:

@@ -30,7 +30,8 @@ def digests(
     """
     if density.placement is not None:
         return {}, np.empty((0, WIDTH))
-    arrays = {name: x for name, x in density.call.arrays() if np.ndim(x) and not _is_key(x)}
+    named = zip(density.call.array_names, density.call.arrays, strict=True)
+    arrays = {name: x for name, x in named if np.ndim(x) and not _is_key(x)}
     observed = observed_numbers(density, u)
     rows = [] if observed is None else [digest(observed)]
     return {name: digest(x) for name, x in arrays.items()}, np.reshape(rows, (-1, WIDTH))

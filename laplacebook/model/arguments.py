@@ -114,11 +114,6 @@ class Call:
         """The same, taken as one whose data are not spread over devices."""
         return replace(self, placement=None)
 
-    def arrays(self) -> list[tuple[str, Array]]:
-        """The arrays among the arguments, each with its name, such as ``"columns['age']"``."""
-        named = _named(self.function, *self.arguments)
-        return [(name, leaf) for name, leaf in named if is_data(leaf)]
-
     def not_finite(self) -> list[str]:
         """Which arguments have a NaN or an infinity, how many and where.
 

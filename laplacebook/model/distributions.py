@@ -20,6 +20,9 @@ from numpyro.distributions import (
 
 _PARTS = ("base_dist", "mixing_distribution", "component_distribution", "component_distributions")
 
+SYMMETRIC = (constraints.positive_definite, constraints.positive_semidefinite)
+LOWER = (constraints.lower_cholesky,)
+
 
 class Parameter(NamedTuple):
     """A parameter of a distribution, or of one that it is made of, and where it is valid."""
@@ -35,6 +38,7 @@ def parameters(fn: Distribution, unseen: Any = False) -> Iterator[Parameter]:
 
     A boundary is valid (``Poisson(0)`` of zero events): what has no density there has no finite
     one. So is whatever shows in the log density itself: a NaN, a matrix without a Cholesky factor.
+    Of a matrix that is not symmetric, or of a factor that is not lower, half would go unread.
 
     Args:
         fn: a distribution; what it wraps or mixes is looked at too.
@@ -48,7 +52,7 @@ def parameters(fn: Distribution, unseen: Any = False) -> Iterator[Parameter]:
     for name, value in fn.get_args().items():
         constraint = fn.arg_constraints[name]
         if value is not None and _is_checked(constraint):
-            yield Parameter(fn, name, value, satisfies(constraint, value) | unseen)
+            yield Parameter(fn, name, value, _is_valid(constraint, value) | unseen)
     for part in _parts(fn):
         extra = len(part.batch_shape) - len(fn.batch_shape)
         yield from parameters(
@@ -75,7 +79,24 @@ def _is_checked(constraint: constraints.Constraint) -> bool:
     if constraints.is_dependent(constraint):
         return False
     base = innermost(constraint)
+    if base.event_dim == 2:
+        return base in (*SYMMETRIC, *LOWER)
     return base is constraints.simplex or (base is not constraints.real and base.event_dim == 0)
+
+
+def _is_valid(constraint: constraints.Constraint, value: Any) -> Any:
+    base = innermost(constraint)
+    if base.event_dim != 2:
+        return satisfies(constraint, value)
+    value = jnp.asarray(value)
+    wrong = abs(jnp.triu(value, 1) if base in LOWER else value - jnp.matrix_transpose(value))
+    largest = jnp.max(abs(value), axis=(-2, -1), keepdims=True)
+    if base in SYMMETRIC:
+        variances = abs(jnp.diagonal(value, axis1=-2, axis2=-1))
+        largest = jnp.sqrt(variances[..., :, None] * variances[..., None, :])
+    # Inverses of matrices near singular are far from symmetric to rounding.
+    tolerance = float(jnp.finfo(jnp.result_type(value, float)).eps) ** (1 / 3)
+    return ~jnp.any(wrong > tolerance * largest, axis=(-2, -1))
 
 
 def satisfies(constraint: constraints.Constraint, value: Any) -> Any:

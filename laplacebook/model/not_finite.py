@@ -3,12 +3,20 @@
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro.distributions import Distribution
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.pytrees import is_traced
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.distributions import Parameter, parameters, supports_data
+from laplacebook.model.distributions import (
+    LOWER,
+    SYMMETRIC,
+    Parameter,
+    innermost,
+    parameters,
+    supports_data,
+)
 from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.labels import Labels
 
@@ -121,9 +129,12 @@ def _invalid_parameter(
     site: dict, parameter: Parameter, at: str, arguments: list[str]
 ) -> NonFinite:
     owner, name, value, valid = parameter
-    bad = np.ravel(np.broadcast_to(value, np.broadcast_shapes(np.shape(value), np.shape(valid))))
-    if np.shape(valid) == np.shape(value):
-        bad = bad[~np.ravel(valid)]
+    bad, valid = np.asarray(value), np.asarray(valid)
+    if valid.ndim and valid.shape == bad.shape[: valid.ndim]:
+        bad = bad[~valid]
+    if innermost(owner.arg_constraints[name]) in (*SYMMETRIC, *LOWER):
+        return _invalid_matrix(site, owner, name, bad.reshape(-1, *bad.shape[-2:])[0])
+    bad = np.ravel(bad)
     part = "likelihood" if site["is_observed"] else "prior"
     return NonFinite(
         f"The parameters of site '{site['name']}' are not valid where the search stood, {at}: {name} = "
@@ -135,6 +146,24 @@ def _invalid_parameter(
             "a sign or a unit in the model's own numbers, or among its arguments",
         ],
         remedy=f"see that {name} satisfies {owner.arg_constraints[name]} for all values of the latent sites.",
+    )
+
+
+def _invalid_matrix(site: dict, owner: Distribution, name: str, matrix: np.ndarray) -> NonFinite:
+    lower = innermost(owner.arg_constraints[name]) in LOWER
+    apart = abs(np.triu(matrix, 1) if lower else matrix - matrix.T)
+    i, j = np.unravel_index(np.argmax(apart), apart.shape)
+    here, there = f"its entry ({i}, {j}) is {matrix[i, j]:.4g}", f"({j}, {i}) is {matrix[j, i]:.4g}"
+    wrong = f"lower triangular: {here}" if lower else f"symmetric: {here}, and {there}"
+    return NonFinite(
+        f"The {name} of site '{site['name']}', {type(owner).__name__}, is not {wrong}.",
+        causes=[
+            "an upper Cholesky factor, which scipy.linalg.cholesky gives, where a lower one is meant",
+            "a factor where the matrix is meant, or the matrix where its factor is",
+            "a formula that fills half of the matrix, or the rounding of an inverse",
+        ],
+        remedy="a covariance matrix S is passed as covariance_matrix=S, and a factor L with "
+        "S = L L' as scale_tril=L (numpy.linalg.cholesky); against rounding take (S + S.T) / 2.",
     )
 
 

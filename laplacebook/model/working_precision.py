@@ -8,10 +8,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import CategoricalLogits, CategoricalProbs, Distribution
+from numpyro.distributions import (
+    CategoricalLogits,
+    CategoricalProbs,
+    Distribution,
+    MultivariateNormal,
+    WishartCholesky,
+)
 from numpyro.primitives import Messenger
 
 from laplacebook.model.distributions import unwrapped
+from laplacebook.model.tails import right_in_tails
 
 
 def widened(array: Any) -> Any:
@@ -48,15 +55,32 @@ class InWorkingPrecision(Messenger):
     """
 
     def process_message(self, message: dict) -> None:
-        """Widen the distribution and the value of a site, which handlers further out do not see."""
+        """Widen the distribution and the value of a site, and compute its tails by what keeps digits.
+
+        Handlers further out do not see it.
+        """
         message["stop"] = True
         if message["type"] != "sample":
             return
         fn = message["fn"]
         if any(wider_type(leaf) is not None for leaf in jax.tree.leaves(fn)):
-            message["fn"] = jax.tree.map(widened, fn)
+            fn = jax.tree.map(_widened_law, fn, is_leaf=_has_matrices)
+        message["fn"] = right_in_tails(fn)
         if message["is_observed"] and message["value"] is not None:
             message["value"] = _read(fn, message["value"])
+
+
+def _has_matrices(part: Any) -> bool:
+    return isinstance(part, MultivariateNormal | WishartCholesky)
+
+
+def _widened_law(part: Any) -> Any:
+    if not _has_matrices(part):
+        return widened(part)
+    new = jax.tree.map(widened, part)
+    for name, value in part.get_args().items():  # JAX passes the factor on, and not its matrix
+        vars(new).setdefault(name, widened(value))
+    return new
 
 
 def _read(fn: Distribution, value: Any) -> Any:

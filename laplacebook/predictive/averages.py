@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,9 @@ import numpy as np
 from jax.lax import erfc
 from jaxtyping import Array, Float, Key
 
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.base.weights import USABLE, pareto_k
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.predictive.outcomes import outcome_at
@@ -20,27 +22,119 @@ def _numbers(density: ModelDensity, new: Call, draws: Array, site: str | None) -
     return len(draws) * (numbers_in(new) + draws.shape[1])
 
 
+class Averages(NamedTuple):
+    """Over draws of the latent sites, of an outcome's mean and variance given them.
+
+    Attributes:
+        mean: of the mean, shape (*N); of an angle the direction of the mean of exp(i y).
+        epistemic: the variance of the mean; of an angle what 1 - |E exp(i y)| is above the noise.
+        noise: the mean of the variance.
+        spread: the variance of one draw of which ``mean`` is an average, for its standard error.
+        heaviest: of the mean and of the variance, each draw's value where one draw weighs most,
+            shape (S, R).
+    """
+
+    mean: Any
+    epistemic: Any
+    noise: Any
+    spread: Any
+    heaviest: tuple[Any, Any]
+
+
 @partial(jit_quickly, work=_numbers, static_argnames=["site"])
 def outcome_over_draws(
     density: ModelDensity, new: Call, draws: Float[Array, "S D"], site: str | None
-) -> tuple[Any, Any]:
-    """Mean and variance over draws of the outcome's mean and of its variance.
+) -> Averages:
+    """Averages over draws of the outcome's mean and of its variance.
 
     Args:
         density: the model and the arguments that it was fitted to.
         new: a call of the same model with the new arguments.
         draws: of the latent sites, shape (S, D).
         site: the observed site; needed if there are several.
+    """
+    kind = jax.eval_shape(partial(outcome_at, site=site), density, new, draws[0]).kind
+
+    def at(u: Array) -> tuple[Any, Array]:
+        outcome = outcome_at(density, new, u, site)
+        if kind != "angle":
+            return outcome.mean, outcome.variance
+        length = 1 - outcome.variance
+        cosine, sine = length * jnp.cos(outcome.mean), length * jnp.sin(outcome.mean)
+        return (cosine, sine, cosine + sine), outcome.variance
+
+    found = _moments(at, draws)
+    (mean, noise), (spread, _) = found.mean, found.variance
+    if kind == "angle":
+        return _of_angles(mean, spread, noise)
+    return Averages(mean, spread, noise, spread, _heaviest(at, draws, found))
+
+
+def _of_angles(mean: tuple, spread: tuple, noise: Array) -> Averages:
+    """From moments of cosine, sine and their sum."""
+    (cosine, sine, _), (of_cosine, of_sine, of_sum) = mean, spread
+    length = jnp.hypot(cosine, sine)
+    along, across = cosine / length, sine / length
+    covariance = (of_sum - of_cosine - of_sine) / 2
+    sideways = across**2 * of_cosine + along**2 * of_sine - 2 * along * across * covariance
+    seen = length > 8 * jnp.finfo(length.dtype).eps
+    direction = jnp.where(seen, jnp.arctan2(sine, cosine), jnp.nan)
+    epistemic, nothing = jnp.maximum(1 - noise - length, 0), jnp.zeros((1, 0))
+    error = jnp.maximum(sideways, 0) / length**2
+    return Averages(direction, epistemic, noise, error, (nothing, nothing))
+
+
+_KEPT = 2**22  # values of all draws in memory; of more, some are computed again
+_LOOKED_AT = 4  # numbers of an outcome, of which the tails over the draws are looked at
+
+
+def _heaviest(at: Callable[[Array], Any], draws: Array, found: "_Moments") -> Any:
+    """Each draw's value of the numbers that a single draw moves most, in standard deviations."""
+
+    def most(far: Array, variance: Array) -> Array:
+        score = jnp.where(variance > 0, far / jnp.sqrt(variance), 0)
+        score = jnp.ravel(jnp.where(jnp.isfinite(variance), score, jnp.inf))
+        return jax.lax.top_k(score, min(_LOOKED_AT, score.size))[1]
+
+    index = jax.tree.map(most, found.farthest, found.variance)
+
+    def some(values: Any) -> Any:
+        return jax.tree.map(lambda x, i: jnp.ravel(x)[i], values, index)
+
+    if found.values is not None:
+        return jax.vmap(some)(found.values)
+    return jax.lax.map(lambda u: some(at(u)), draws)
+
+
+def told_below(num_samples: int) -> float:
+    """The k-hat up to which draws tell an average; of few, k-hat is itself known to 0.3 or worse.
+
+    Args:
+        num_samples: how many draws.
+    """
+    return USABLE if num_samples >= 500 else 1.0
+
+
+def tail_over_draws(values: Float[Numbers, "S R"]) -> float:
+    """The largest Pareto k-hat of several averages.
+
+    Args:
+        values: of each draw, around whose medians the tails are looked at.
 
     Returns:
-        Two pairs: the means, and the variances, of the outcome's mean and of its variance.
+        k-hat; minus infinity where no draw has a fiftieth of the variance, and there is no tail.
     """
-
-    def at(u: Array) -> tuple[Array, Array]:
-        outcome = outcome_at(density, new, u, site)
-        return outcome.mean, outcome.variance
-
-    return _moments(at, draws)
+    eps = np.finfo(np.asarray(values).dtype).eps
+    values = np.asarray(values, float)
+    values = values[:, np.isfinite(values).all(axis=0)]  # what is infinite is so as an average
+    apart = abs(values - np.median(values, axis=0))
+    farthest = apart.max(axis=0, initial=0)
+    apart = apart[:, farthest > 1e3 * eps * abs(values).max(axis=0, initial=0)]
+    relative = apart / apart.max(axis=0, initial=0)
+    heavy = np.sum(relative**2, axis=0) < 50
+    with np.errstate(divide="ignore"):
+        found = [pareto_k(np.log(column)) for column in apart.T[heavy]]
+    return max(found, default=-np.inf)
 
 
 @partial(jit_quickly, work=lambda logits, _, __, keys: logits.size * len(keys))
@@ -73,23 +167,44 @@ def outputs_over_draws(
     if covariance is not None:  # by singular values, since it may have no inverse
         left, singular, _ = jnp.linalg.svd(covariance)
         link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
-    return _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
+    found = _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
+    return found.mean, found.variance
 
 
-def _moments(at: Callable[[Array], Any], draws: Array) -> tuple[Any, Any]:
-    """Mean and variance over draws of each array that a function of one returns (Welford)."""
+class _Moments(NamedTuple):
+    """Of each array that a function of a draw returns; every value too where they are few."""
+
+    mean: Any
+    variance: Any
+    farthest: Any
+    values: Any
+
+
+def _moments(at: Callable[[Array], Any], draws: Array) -> _Moments:
+    """Mean and variance over draws (Welford), and how far from the mean the farthest draw is."""
+    shapes = jax.eval_shape(at, draws[0])
+    few = len(draws) * sum(x.size for x in jax.tree.leaves(shapes)) <= _KEPT
 
     def add(sums: tuple, numbered: tuple) -> tuple:
-        (mean, square), (number, draw) = sums, numbered
+        (mean, square, low, high), (number, draw) = sums, numbered
         value = at(draw)
         after = jax.tree.map(lambda x, m: m + (x - m) / number, value, mean)
         square = jax.tree.map(lambda s, x, m, a: s + (x - m) * (x - a), square, value, mean, after)
-        return (after, square), None
+        low, high = jax.tree.map(jnp.minimum, low, value), jax.tree.map(jnp.maximum, high, value)
+        return (after, square, low, high), value if few else None
+
+    def filled(value: float) -> Any:
+        return jax.tree.map(lambda x: jnp.full(x.shape, value, x.dtype), shapes)
 
     numbers = jnp.arange(1, len(draws) + 1)
-    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(at, draws[0]))
-    (mean, squares), _ = jax.lax.scan(add, (start, start), (numbers, draws))
-    return mean, jax.tree.map(lambda s: s / (len(draws) - 1), squares)
+    start = filled(0.0), filled(0.0), filled(jnp.inf), filled(-jnp.inf)
+    values: Any  # None, if they are many
+    sums, values = jax.lax.scan(add, start, (numbers, draws))
+    mean, squares, low, high = sums
+    mean = jax.tree.map(lambda m, x: jnp.where(jnp.isposinf(x), x, m), mean, high)
+    farthest = jax.tree.map(lambda m, a, b: jnp.maximum(b - m, m - a), mean, low, high)
+    variance = jax.tree.map(lambda s: s / (len(draws) - 1), squares)
+    return _Moments(mean, variance, farthest, values)
 
 
 def standard_error(spread: Float[Array, "*N"], number: int) -> Float[Array, "*N"]:

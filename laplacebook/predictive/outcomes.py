@@ -9,15 +9,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from numpyro import distributions as dist
 from numpyro import handlers
+from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import STATIC, loud
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.distributions import unwrapped
+from laplacebook.model.distributions import innermost, unwrapped
 from laplacebook.model.labels import Labels, marked
 from laplacebook.model.working_precision import InWorkingPrecision
+
+_DRAWS = (
+    "numpyro.infer.Predictive(model, approx.sample(key, (1000,)))(key, ...), with the model's "
+    "arguments"
+)
 
 
 @jax.tree_util.register_dataclass
@@ -26,10 +32,12 @@ class Outcome:
     """The distribution of an observed site, and what is linear in many models.
 
     Attributes:
-        kind: ``"bernoulli"``, ``"categorical"``, ``"normal"`` or ``"other"``.
+        kind: ``"bernoulli"``, ``"categorical"``, ``"normal"``, ``"angle"`` or ``"other"``.
         predictor: logits of shape (*N) or (*N, C), the mean of a normal, or the mean.
-        mean: of the outcome, of the shape of the predictor; of a categorical one, probabilities.
-        variance: of the outcome, given the parameters.
+        mean: of the outcome, of the shape of the predictor; of a categorical one, probabilities; of
+            an angle its direction. NaN where it is not within the support.
+        variance: of the outcome, given the parameters; of an angle 1 - |E exp(i y)|. NaN where it
+            is negative.
     """
 
     kind: str = field(metadata=STATIC)
@@ -111,13 +119,21 @@ def outcome_given(
                 )
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
+    fn = trace[name]["fn"]
     try:
-        return jax.tree.map(lambda x: x * fit, _outcome(trace[name]["fn"]))
+        return jax.tree.map(lambda x: x * fit, _outcome(fn))
     except NotImplementedError as error:
+        if _is_direction(fn):
+            raise UnsupportedModel(
+                f"The outcome '{name}' is a direction, which has no mean as a number has one, and "
+                f"for {type(unwrapped(fn)).__name__} none is known here.",
+                remedy=f"average the cosine and the sine of draws of it: {_DRAWS}; a VonMises "
+                "outcome alone has a prediction.",
+            ) from error
         raise UnsupportedModel(
-            f"The distribution of '{name}' has no mean: it may be a numpyro.factor, which adds to "
-            "the log joint and is no outcome.",
-            remedy="name another observed site as site=, or average over approx.sample(key, (1000,)).",
+            f"The mean of '{name}', {type(unwrapped(fn)).__name__}, is not known: NumPyro has no "
+            "formula for it, or it is a numpyro.factor, which adds to the log joint and is no outcome.",
+            remedy=f"name another observed site as site=, or average draws of it: {_DRAWS}.",
         ) from error
 
 
@@ -180,7 +196,30 @@ def _outcome(fn: dist.Distribution) -> Outcome:
         return _broadcast("categorical", (*shape, p.shape[-1]), logits, p, p * (1 - p))
     if isinstance(inner, dist.Normal):
         return _broadcast("normal", shape, inner.loc, inner.loc, _float(inner.scale) ** 2)
-    return _broadcast("other", shape, inner.mean, inner.mean, inner.variance)
+    if isinstance(inner, dist.VonMises):
+        spread = _float(inner.variance)
+        directed = spread < 1 - 8 * jnp.finfo(spread.dtype).eps  # a uniform angle has no direction
+        mean = jnp.where(directed, inner.mean, jnp.nan)
+        return _broadcast("angle", shape, mean, mean, spread)
+    if _is_direction(fn):
+        raise NotImplementedError
+    mean, variance = _float(inner.mean), _float(inner.variance)
+    mean = jnp.where(_in_support(inner.support, mean), mean, jnp.nan)
+    variance = jnp.where(variance >= 0, variance, jnp.nan)
+    return _broadcast("other", shape, mean, mean, variance)
+
+
+def _is_direction(fn: dist.Distribution) -> bool:
+    return innermost(fn.support) in (constraints.circular, constraints.sphere)
+
+
+def _in_support(support: constraints.Constraint, mean: Array) -> Array | bool:
+    """Whether a mean lies between the ends of the support, up to rounding."""
+    ends = innermost(support)
+    low = getattr(ends, "lower_bound", -jnp.inf)
+    high = getattr(ends, "upper_bound", jnp.inf)
+    slack = 8 * jnp.finfo(mean.dtype).eps * abs(mean)
+    return (mean >= low - slack) & (mean <= high + slack)
 
 
 def _broadcast(kind: str, shape: tuple, *parts: ArrayLike) -> Outcome:

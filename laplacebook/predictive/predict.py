@@ -1,6 +1,6 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from laplacebook.base.checks import require_number
 from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import namespace
-from laplacebook.base.pytrees import from_host, is_traced, on_host
+from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
@@ -21,11 +21,14 @@ from laplacebook.model.arguments import Call
 from laplacebook.model.not_finite import no_entry
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
+    Averages,
     outcome_over_draws,
     outputs_over_draws,
     probit_approximation,
     sigmoid_mean,
     standard_error,
+    tail_over_draws,
+    told_below,
 )
 from laplacebook.predictive.linearized import Linearized, linearize
 from laplacebook.predictive.outcomes import labels_given, latent_values, outcome_at
@@ -34,6 +37,7 @@ METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "categorical": ("probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "normal": ("linearized", "plug_in", "monte_carlo"),
+    "angle": ("monte_carlo", "plug_in"),
     "other": ("monte_carlo", "plug_in"),
 }
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
@@ -44,16 +48,24 @@ _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 class Prediction:
     """Mean and variance of outcomes to come.
 
+    An angle (a VonMises outcome) has a direction, and no mean on the line. Its ``mean`` is that of
+    E exp(i y), in radians from -pi to pi, with its standard error; ``variance`` is the circular one,
+    1 - |E exp(i y)|, between 0 and 1, of which ``noise`` is the mean over the parameters of
+    1 - |E exp(i y)| given them, and ``epistemic`` the rest. Nothing of it is to be added to a
+    variance in radians; ``standard_deviation`` is the circular one, (-2 log |E exp(i y)|)^(1/2).
+
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
 
     Attributes:
         mean: of the outcomes, shape (N,), or that of the observed site.
         epistemic: the part of the variance that comes from not knowing the parameters, and that
             more data would reduce; of the same shape. One draw alone does not tell it: NaN.
-        noise: the part that stays if they are known.
+        noise: the part that stays if they are known; NaN where an average over draws of it is not to
+            be trusted, by the same k-hat as that of the mean.
         standard_error: of ``mean``, if it was computed from draws; else zero.
         epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
             its diagonal; by ``"linearized"`` for 2 to 100 outputs, else None.
+        angle: whether the outcomes are angles.
     """
 
     mean: Any
@@ -61,6 +73,7 @@ class Prediction:
     noise: Any
     standard_error: Any
     epistemic_covariance: Any = None
+    angle: bool = field(default=False, repr=False, metadata=STATIC)
 
     @property
     def variance(self) -> Array:
@@ -69,8 +82,8 @@ class Prediction:
 
     @property
     def standard_deviation(self) -> Array:
-        """The square root of the variance."""
-        return jnp.sqrt(self.variance)
+        """The square root of the variance; of angles the circular one, in radians."""
+        return jnp.sqrt(-2 * jnp.log1p(-self.variance) if self.angle else self.variance)
 
 
 def predict(
@@ -116,7 +129,7 @@ def predict(
             error.
 
             For any model ``"monte_carlo"``: the average over draws of u from q, without
-            linearisation, the default of an outcome not named here, such as a count; and
+            linearisation, the default of an outcome not named here, such as a count or an angle; and
             ``"plug_in"``, for comparison: the parameters at the mode as if they were known.
         key: a JAX random key, for the two Monte Carlo methods.
         num_samples: how many draws.
@@ -133,7 +146,9 @@ def predict(
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
             linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
-            depends on other outcomes that are not known; or a label points beside the groups.
+            depends on other outcomes that are not known; a label points beside the groups; or draws
+            do not tell the mean (the Pareto k-hat of its values over them is above 0.7, or above 1 for
+            fewer than 500 draws).
         LaplaceError: the fit failed.
     """
     require_fit(approx)
@@ -155,15 +170,22 @@ def predict(
     classes = kind in ("bernoulli", "categorical")
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
-        (mean, noise), (spread, _) = outcome_over_draws(density, new, draws, site)
-        _require_finite(approx, new, mean)
-        error = standard_error(spread, num_samples)
-        return Estimate(mean, error) if classes else Prediction(mean, spread, noise, error)
+        found = outcome_over_draws(density, new, draws, site)
+        _require_finite(approx, new, found.mean)
+        error = standard_error(found.spread, num_samples)
+        if classes:
+            return Estimate(found.mean, error)
+        noise = _require_averages(found)
+        _require_noise(found.noise)
+        return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
         mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
         _require_finite(approx, new, mean)
-        return mean if classes else Prediction(mean, nothing, outcome.variance, nothing)
+        if classes:
+            return mean
+        _require_noise(outcome.variance)
+        return Prediction(mean, nothing, outcome.variance, nothing, angle=kind == "angle")
     if method == "linearized":
         joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
         found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
@@ -209,6 +231,43 @@ def _logits(
     return found
 
 
+def _require_averages(found: Averages) -> Array:
+    """The noise; refused where the draws do not tell the mean, NaN where they do not tell the noise."""
+    seen = on_host(found.heaviest)
+    if any(is_traced(values) for values in seen):
+        return found.noise
+    of_mean, of_noise = (tail_over_draws(values) for values in seen)
+    limit = told_below(len(seen[0]))
+    if of_mean > limit:
+        raise NonFinite(
+            f"The mean of the outcome is not known: of its values over the draws the largest weigh too "
+            f"much for an average, and another key would give another one (k-hat = {of_mean:.2f}, "
+            f"above {limit}).",
+            causes=[
+                "the mean over the posterior does not exist, as that of a LogNormal with unknown "
+                "sigma does not",
+                "an exponential far from the data (the rate of a count), or a division by what may be zero",
+            ],
+            remedy="take quantiles of draws of the outcome, of numpyro.infer.Predictive(model, "
+            'approx.sample(key, (1000,))); or method="plug_in", which takes the parameters as known. '
+            "Where the mean exists, more draws (num_samples=) may tell it.",
+        )
+    return jnp.full_like(found.noise, jnp.nan) if of_noise > limit else found.noise
+
+
+def _require_noise(noise: Array) -> None:
+    """Refuse a variance of the outcome that is not one: NaN stands for a negative one too."""
+    seen = on_host(noise)
+    if is_traced(seen) or not namespace(seen).isnan(seen).any():
+        return
+    raise NonFinite(
+        "The variance of the outcome is not known for these new arguments.",
+        causes=["NumPyro's formula for it gives a negative number, or none"],
+        remedy="average over draws of the outcome: numpyro.infer.Predictive(model, "
+        "approx.sample(key, (1000,))).",
+    )
+
+
 _outcome = jit_quickly(outcome_at, static_argnames=["site"])
 
 
@@ -225,7 +284,8 @@ def _require_finite(approx: LaplaceApproximation, new: Call, result: Array) -> N
         "There is no prediction for these new arguments.",
         causes=new.not_finite()
         or [
-            "the outcome's distribution has no mean, as the Cauchy distribution has none",
+            "the outcome's distribution has no mean, as the Cauchy distribution has none, nor an angle "
+            "that is uniform; or the formula for it gives one outside of its support",
             "the outcome depends on others that are not known (an autoregressive model)",
             "the mean, or a square of its gradient, overflows",
         ],
