@@ -10,9 +10,10 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
-from laplacebook.search.metric import irregular_signs
+from laplacebook.search.metric import irregular_signs, probe
 
 ALLOWED = 0.1  # of the log joint, in nats
+MUCH = 100  # times the curvature that is told
 SHARE = 0.25  # of its own change, or of what bounds the error of the quadrature
 NODE = np.sqrt(3 / 7)
 LOBATTO = np.array([-1, -NODE, 0, NODE, 1])  # the middle one is the mode
@@ -77,6 +78,26 @@ def direction_of_look(
     xp, signs = namespace(mode), irregular_signs(1, mode.size) / np.sqrt(mode.size)
     direction = precision.whitened(xp.asarray(signs, mode.dtype))
     return direction * xp.minimum(1, xp.min(room / xp.abs(direction)) / 2)
+
+
+def levels_off(
+    gradient: Callable[[Numbers], Float[Numbers, " D"]],
+    mode: Float[Numbers, " D"],
+    precision: Precision,
+) -> Bool[Numbers, ""]:
+    """Whether across a short step f bends far more than the precision says: as it does on a tail.
+
+    The Hessian is looked at more closely by the search itself. Any other precision may differ from
+    it, but not by this much.
+
+    Args:
+        gradient: of f at a point.
+        mode: shape (D,).
+        precision: there.
+    """
+    step = precision.whitened(probe(mode))
+    bend = step @ (gradient(mode + step) - gradient(mode - step)) / 2
+    return ~(abs(bend) <= MUCH * (step @ precision.matvec(step)))
 
 
 def fails(values: Float[Numbers, "5"], slopes: Float[Numbers, "5"]) -> Bool[Numbers, ""]:

@@ -55,8 +55,8 @@ def explain(
         return _kink(density, u, kinks)
     if stationary:
         return jumps_about(density, u)
-    level = certificate.newton_decrement <= COARSEST
-    return _level(density, u) if level else _not_converged(density, u, certificate)
+    near = certificate.newton_decrement <= COARSEST
+    return level(density, u) if near else _not_converged(density, u, certificate)
 
 
 def _look_at_all(
@@ -188,7 +188,8 @@ def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
     )
 
 
-def _level(density: ModelDensity, u: Array) -> NotConverged:
+def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
+    """The error for a log joint that levels off about u of shape (D,)."""
     return NotConverged(
         f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
         "changes within a small fraction of the width that it tells.",

@@ -18,8 +18,9 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
 from laplacebook.search.certificate import Certificate
+from laplacebook.search.follows_gradient import levels_off
 from laplacebook.search.mode import enough
-from laplacebook.search.no_mode import jumps_about
+from laplacebook.search.no_mode import jumps_about, level
 
 
 def explain_shortfall(
@@ -44,6 +45,10 @@ def explain_shortfall(
     value, gradient = jax.value_and_grad(lambda u: density.loss(u)[0])(u)
     if not (jnp.all(jnp.isfinite(gradient)) and jnp.isfinite(value) and density.valid(u)):
         return not_finite(density, u)
+    if stationary and levels_off(
+        jax.jit(jax.grad(lambda u: density.loss(u)[0])), u, precision_at(density, u, settings)
+    ):
+        return level(density, u)
     if stationary:
         return jumps_about(density, u)
     if np.isfinite(certificate.newton_decrement):

@@ -28,7 +28,7 @@ from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import drive, looks_as_its_gradient
 from laplacebook.search.driven_rounds import drive_rounds
-from laplacebook.search.follows_gradient import follows_gradient
+from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
@@ -179,6 +179,7 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
             found.certificate.converged
             and valid
             and looks_as_its_gradient(look_at, found)
+            and not levels_off(lambda u: look_at(u).gradient, found.point, found.curvature)
             and inside(density.space, terms.room, found.curvature)
         )
         fit = _fit(found, np.asarray(sound))
@@ -237,6 +238,9 @@ def compiled_search(
     room, precision = found.beside.room, found.curvature
     sound = found.certificate.converged & density.valid(found.point)
     sound &= follows_gradient(lambda u: density.loss(u)[0], found.point, precision, room)
+    if settings.curvature != "hessian":
+        slope = jax.jit(jax.grad(lambda u: density.loss(u)[0]))
+        sound &= ~levels_off(slope, found.point, precision)
     return _fit(found, sound & inside(density.space, room, precision))
 
 

@@ -41,6 +41,11 @@ def unbounded(x, y):
         numpyro.sample("y", dist.Normal(0 * x, jnp.exp(level)), obs=y)
 
 
+def separable(x, y):
+    b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.sample("y", dist.Bernoulli(logits=b * x), obs=y)
+
+
 def flat(x, y):
     """The data tell the sum of two slopes."""
     slopes = numpyro.sample("slopes", dist.ImproperUniform(dist.constraints.real, (), (2,)))
@@ -98,6 +103,7 @@ REFUSED = {
     "without bound": (unbounded, (LINE, 0 * WAVE), lb.LaplaceError),
     "data with a NaN": (logistic, (X, np.where(np.arange(30) == 3, np.nan, LABELS)), lb.NonFinite),
     "data outside the support": (logistic, (X, 2 * LABELS), lb.NonFinite),
+    "a tail": (separable, (LINE, (LINE > 0).astype(float)), lb.NotConverged),
     "a hidden slope": (rounded, (LINE, WAVE), lb.NotConverged),
 }
 
