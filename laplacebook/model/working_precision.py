@@ -17,6 +17,7 @@ from numpyro.distributions import (
 )
 from numpyro.primitives import Messenger
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.distributions import unwrapped
 from laplacebook.model.tails import right_in_tails
 
@@ -67,6 +68,11 @@ class InWorkingPrecision(Messenger):
             fn = jax.tree.map(_widened_law, fn, is_leaf=_has_matrices)
         message["fn"] = right_in_tails(fn)
         if message["is_observed"] and message["value"] is not None:
+            if jnp.iscomplexobj(message["value"]) and fn.support.is_discrete:
+                raise UnsupportedModel(
+                    f"The data of site '{message['name']}' are complex numbers, and counts are not.",
+                    remedy="pass their real part, if that is what was counted.",
+                )
             message["value"] = _read(fn, message["value"])
 
 

@@ -134,6 +134,13 @@ def test_truth_values_are_counts():
         assert height(model, (values,)) == height(model, (values.astype(int),))
 
 
+@pytest.mark.parametrize("name", ["Poisson", "negative binomial", "zero-inflated", "categorical"])
+def test_complex_counts_are_refused(name):
+    distribution, (values, *_) = CASES[name]
+    with pytest.raises(lb.UnsupportedModel, match="'y' are complex"):
+        lb.laplace(observed(distribution), values + 0j)
+
+
 @pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["NumPy", "JAX"])
 def test_whole_numbers_that_no_signed_integer_holds_are_refused(make):
     model = observed(CASES["Poisson"][0])
