@@ -181,6 +181,8 @@ def _approximate(
 
 def _effects_first(density: ModelDensity, settings: Settings, failed: Fit) -> Fit:
     """The search once more, from another start, if that is one of a hierarchical model."""
+    if settings.curvature != "hessian":  # which takes a scale that is known for an outcome
+        return failed
     another = start_by_effects(density, settings)
     found = failed if another is None else search(density, another, settings)
     return found if found.certificate.converged else failed
