@@ -50,9 +50,9 @@ class Prediction:
 
     An angle (a VonMises outcome) has a direction, and no mean on the line. Its ``mean`` is that of
     E exp(i y), in radians from -pi to pi, with its standard error; ``variance`` is the circular one,
-    1 - |E exp(i y)|, between 0 and 1, of which ``noise`` is the mean over the parameters of
-    1 - |E exp(i y)| given them, and ``epistemic`` the rest. Nothing of it is to be added to a
-    variance in radians; ``standard_deviation`` is the circular one, (-2 log |E exp(i y)|)^(1/2).
+    one less the modulus of E exp(i y), between 0 and 1, of which ``noise`` is the mean over the parameters of
+    one less the modulus of E exp(i y) given them, and ``epistemic`` the rest. Nothing of it is to be added to a
+    variance in radians; ``standard_deviation`` is the circular one, (-2 log the modulus of E exp(i y))^(1/2).
 
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
 
