@@ -48,11 +48,11 @@ _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 class Prediction:
     """Mean and variance of outcomes to come.
 
-    An angle (a VonMises outcome) has a direction, and no mean on the line. Its ``mean`` is that of
-    E exp(i y), in radians from -pi to pi, with its standard error; ``variance`` is the circular one,
-    one less the modulus of E exp(i y), between 0 and 1, of which ``noise`` is the mean over the parameters of
-    one less the modulus of E exp(i y) given them, and ``epistemic`` the rest. Nothing of it is to be added to a
-    variance in radians; ``standard_deviation`` is the circular one, (-2 log the modulus of E exp(i y))^(1/2).
+    An angle y (a VonMises outcome) has a direction, and no mean on the line. Its ``mean`` is the
+    direction of E exp(i y), in radians from -pi to pi, with its standard error. With R the modulus of
+    E exp(i y), ``variance`` is the circular one, 1 - R, between 0 and 1; ``noise`` is the mean of
+    1 - R given the parameters, over these, and ``epistemic`` the rest. Nothing of it is to be added
+    to a variance in radians; ``standard_deviation`` is the circular one, (-2 log R)^(1/2).
 
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
 
