@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from laplacebook.base.errors import (
+    DoubtfulFit,
     LaplaceError,
     NonFinite,
     NotConverged,
@@ -112,6 +113,7 @@ __all__ = [
     "DensePrecision",
     "Diagnosis",
     "DiagonalPrecision",
+    "DoubtfulFit",
     "Estimate",
     "EvidenceMaximum",
     "KroneckerBlock",

@@ -37,6 +37,13 @@ def _fill(text: str, label: str = "") -> str:
     )
 
 
+class DoubtfulFit(UserWarning):
+    """A prediction was made from draws of an approximation that may stand far from the posterior.
+
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+    """
+
+
 class UnsupportedModel(LaplaceError):
     """The model has no density on R^D that a Laplace approximation could be made of.
 

@@ -137,11 +137,10 @@ def _told_prior(
 
 
 def _told_doubts(rows: Sequence[Contender]) -> list[str]:
-    """A line that names the models of which a diagnosis said bad."""
-    names = [f"'{row.name}'" for row in rows if row.approx and row.approx.doubt]
-    return (
-        [f"diagnosed bad, the evidence may be far off: {', '.join(sorted(names))}"] if names else []
-    )
+    """A line that names the models of which a diagnosis said bad, or where none was asked a few draws."""
+    doubts = {row.name: row.approx.doubt for row in rows if row.approx and row.approx.doubt}
+    told = [f"'{name}' ({why.partition(':')[0]})" for name, why in sorted(doubts.items())]
+    return [f"doubtful, the evidence may be far off: {', '.join(told)}"] if told else []
 
 
 def _told_modes(rows: Sequence[Contender]) -> list[str]:

@@ -204,6 +204,8 @@ class ChunkedDensity(ModelDensity):
     It knows the latent sites and what they are at a point. Its value takes a pass.
     """
 
+    has_data = False
+
     def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
         """The trace of the model without the data that it observes, and log densities that are NaN."""
         trace, log_probs = super().trace(u)

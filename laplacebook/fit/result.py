@@ -70,8 +70,8 @@ class LaplaceApproximation:
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
     settings: Settings = field(default=DENSE_HESSIAN, metadata=STATIC)
-    #: what a diagnosis of this very fit found, if it was bad: no part of the pytree
-    _doubt: ClassVar[str | None] = None
+    #: what a diagnosis of this very fit found, empty if it was not bad: no part of the pytree
+    _diagnosed: ClassVar[str | None] = None
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -272,17 +272,36 @@ class LaplaceApproximation:
         modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
         settings = settings_lines(self.settings)
         lines = (evidence, *constant, *modes, *settings, str(self.certificate))
-        doubt = () if self._doubt is None else (f"diagnosed {self._doubt}",)
+        doubt = () if self.doubt is None else (f"doubtful: {self.doubt}",)
         return replace(table, footer=table.footer + lines + doubt)
 
-    def remember(self, doubt: str | None) -> None:
-        """Keep what a diagnosis found, for whatever is made of this fit: None if it may be used."""
-        object.__setattr__(self, "_doubt", doubt)
+    def remember(self, verdict: str) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if it may be used."""
+        object.__setattr__(self, "_diagnosed", verdict)
 
     @property
     def doubt(self) -> str | None:
-        """The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad; else None."""
-        return self._doubt
+        """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
+
+        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
+        asked, that 64 draws of q are worth less than a third as many of the posterior. None is no proof:
+        so few draws see no tail, and none another mode. Nor are they looked at of a batch or within a
+        compiled program, where the curvature is not the Hessian, where the data are spread over devices
+        or came in chunks, or where 64 evaluations of the log joint would take longer than a moment.
+        """
+        if self._diagnosed is not None:
+            return f"diagnosed {self._diagnosed}" if self._diagnosed else None
+        return self._glanced
+
+    @functools.cached_property
+    @in_full_precision
+    def _glanced(self) -> str | None:
+        from laplacebook.fit.glance import doubt_at_a_glance
+
+        seen = self._is_one and self.density.has_data and self.settings.curvature == "hessian"
+        if not seen or not bool(self.certificate.converged):
+            return None
+        return doubt_at_a_glance(self.density, self.mode_vector, self.precision)
 
     def _marginals(
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None

@@ -64,6 +64,7 @@ class ModelDensity:
     method = "Laplace approximation"  # what is made of this density, in words
     function = "log joint"  # what its value is, in words
     without_prior = "improper"  # why a prior is none, in words
+    has_data = True  # so that its value can be computed
 
     @classmethod
     def of(

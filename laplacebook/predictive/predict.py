@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from warnings import warn
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from laplacebook.base.checks import require_number
-from laplacebook.base.errors import NonFinite, UnsupportedModel
+from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
@@ -150,6 +151,10 @@ def predict(
             do not tell the mean (the Pareto k-hat of its values over them is above 0.7, or above 1 for
             fewer than 500 draws).
         LaplaceError: the fit failed.
+
+    Warns:
+        DoubtfulFit: a diagnosis said that the fit is bad; or, for ``"monte_carlo"``, the fit was not
+            diagnosed and its :attr:`~LaplaceApproximation.doubt` says so.
     """
     require_fit(approx)
     if is_plain(approx.density):
@@ -168,6 +173,7 @@ def predict(
             f"{', '.join(METHODS[kind])}."
         )
     classes = kind in ("bernoulli", "categorical")
+    _warn_of_doubt(approx, method)
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         found = outcome_over_draws(density, new, draws, site)
@@ -203,6 +209,20 @@ def predict(
         return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
     average = probit_approximation if method == "probit" else sigmoid_mean
     return average(found.mean, found.variance)
+
+
+def _warn_of_doubt(approx: LaplaceApproximation, method: str) -> None:
+    """Where the average is over a q of which a diagnosis said bad, or over draws and a few look so."""
+    if is_traced(approx) or method == "plug_in":
+        return
+    doubt = approx.doubt
+    if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
+        warn(
+            f"The fit of {approx.density.name} is doubtful, and so are averages over it: {doubt}. "
+            "lb.diagnose says more; a sampler such as NumPyro's NUTS does not need the fit.",
+            DoubtfulFit,
+            stacklevel=3,
+        )
 
 
 def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> Key[Array, ""]:

@@ -76,7 +76,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
         return _driven_rounds(density, start, settings)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
-    if u.size > COORDINATES or u.size * max(u.size, numbers_in(density)) > WORK:
+    if not is_small(density, u.size):
         return _compiled(density, start, settings)
     return _driven(density, off_centre(u, room), sizes, settings, past)
 
@@ -106,6 +106,11 @@ def _known_past(structure: PyTreeDef, shapes: tuple, settings: Settings) -> _Pas
     return _Past()
 
 
+def is_small(density: ModelDensity, size: int) -> bool:
+    """Whether the log joint of so many coordinates, with its derivatives, takes a millisecond or so."""
+    return size <= COORDINATES and size * max(size, numbers_in(density)) <= WORK
+
+
 @partial(jit_quickly, static_argnames="settings")
 def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tuple:
     """Where to begin, by latent site, and how far each coordinate is from the end of its interval."""
@@ -116,7 +121,7 @@ def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tu
 
 
 @jit_quickly
-def _look(density: ModelDensity, u: Array) -> tuple:
+def look(density: ModelDensity, u: Array) -> tuple:
     """f at u, beside it its terms and whether u is valid, and its derivatives."""
     return value_gradient_hessian(density.loss_and_validity, u)
 
@@ -129,10 +134,10 @@ def _driven(
     def look_at(u: np.ndarray) -> Look:
         nonlocal shortest
         begin = time.perf_counter()
-        value, beside, gradient, hessian = _look(density, u)
-        look = Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+        value, beside, gradient, hessian = look(density, u)
+        seen = Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
         shortest = min(shortest, time.perf_counter() - begin)
-        return look
+        return seen
 
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive(look_at, start)

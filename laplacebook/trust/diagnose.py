@@ -83,7 +83,8 @@ def diagnose(
             that ``approx`` knows count.
         progress_bar: shown after two seconds; by default where standard error is a terminal.
 
-    A verdict of bad travels with the fit: it prints below it, and below a comparison with others.
+    A verdict of bad travels with the fit: it prints below it and below a comparison with others, and
+    a prediction from it warns.
 
     Returns:
         A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``.
@@ -131,7 +132,7 @@ def diagnose(
         starts=starts,
         maximum_log_likelihood=_bound(approx, other_modes),
     )
-    approx.remember(diagnosis.verdict if diagnosis.level == "bad" else None)
+    approx.remember(diagnosis.verdict if diagnosis.level == "bad" else "")
     return diagnosis
 
 

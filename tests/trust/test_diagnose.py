@@ -267,13 +267,22 @@ def test_a_bad_verdict_travels_with_the_fit():
     heavy, light = lb.laplace(tail, 0.0), lb.laplace(tail, 0.0, df=50.0)
     assert heavy.doubt is None
     before = repr(heavy), repr(lb.compare({"heavy": heavy, "light": light}))
+    x = lb.predict(heavy, None, method="monte_carlo", key=KEY).mean
     verdict = lb.diagnose(heavy, KEY, starts=1).verdict
     lb.diagnose(light, KEY, starts=1)
-    assert verdict.startswith("bad") and heavy.doubt == verdict and light.doubt is None
+    assert verdict.startswith("bad") and heavy.doubt == f"diagnosed {verdict}"
+    assert light.doubt is None
     assert repr(heavy).startswith(before[0]) and verdict in repr(heavy)
     told = repr(lb.compare({"heavy": heavy, "light": light}))
     assert told.startswith(before[1])
-    assert told[len(before[1]) :].strip() == ("diagnosed bad, the evidence may be far off: 'heavy'")
+    line = told[len(before[1]) :].strip()
+    assert line == "doubtful, the evidence may be far off: 'heavy' (diagnosed bad)"
+    with pytest.warns(lb.DoubtfulFit, match="tail is doubtful.*diagnosed bad: Pareto"):
+        assert lb.predict(heavy, None, method="monte_carlo", key=KEY).mean == x
+    with pytest.warns(lb.DoubtfulFit, match="diagnosed bad"):
+        lb.predict(heavy, None)
+    lb.predict(heavy, None, method="plug_in")
+    lb.predict(light, None)
     copies = jax.tree.map(jnp.copy, heavy), lb.laplace(tail, 0.0)
     assert all(copy.doubt is None for copy in copies)
 

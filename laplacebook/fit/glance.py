@@ -1,0 +1,66 @@
+"""A cheap look at whether q can stand for the posterior, where nobody asked for a diagnosis."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import on_host
+from laplacebook.base.quick import numbers_in
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.search import is_small, look
+
+DRAWS = 64
+FEWEST = 1 / 3  # of the draws: of thirty models of practice, those that diagnose calls bad had less
+_WORK = 2**28  # numbers in all log joints together: some tenths of a second
+
+
+def doubt_at_a_glance(
+    density: ModelDensity, mode_vector: Float[Array, " D"], precision: Precision
+) -> str | None:
+    """Why not to trust q, by how many draws from the posterior 64 draws of q are worth; else None.
+
+    A third and more of them is no proof: so few draws see no tail, and none another mode. Not looked
+    at where 64 evaluations of the log joint would take longer than a moment, nor where the data are
+    spread over devices.
+
+    Args:
+        density: the log joint.
+        mode_vector: shape (D,).
+        precision: of q.
+    """
+    if density.placement is not None or DRAWS * numbers_in((density, mode_vector)) > _WORK:
+        return None
+    normal = np.random.default_rng(0).standard_normal((DRAWS, mode_vector.size))
+    precision, mode = on_host((precision, mode_vector))
+    points = mode + precision.whitened(normal.T.astype(mode.dtype)).T
+    log_weights = _heights(density, points) + np.sum(normal**2, axis=1) / 2
+    with np.errstate(all="ignore"):
+        weights = np.exp(log_weights - log_weights.max())
+        worth = weights.sum() ** 2 / np.sum(weights**2)
+    if worth >= FEWEST * DRAWS:
+        return None
+    if np.isnan(worth):
+        return f"the log joint is not a number at some of {DRAWS} draws from it"
+    return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior"
+
+
+def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.ndarray, " S"]:
+    """The log joint at each point; of a small fit by the program that its search has compiled."""
+    if not is_small(density, points.shape[1]):
+        return np.asarray(at_many(_log_joint, (density,), points, progress_bar=False))
+
+    def at(u: np.ndarray) -> float:
+        value, (terms, valid), *_ = jax.device_get(look(density, u))
+        if np.any(terms.room < 0):
+            return -np.inf
+        return -float(value) if valid else np.nan
+
+    return np.array([at(u) for u in points])
+
+
+def _log_joint(density: ModelDensity, u: Array) -> Array:
+    return jnp.asarray(density.log_joint(u))
