@@ -96,7 +96,7 @@ CALLS = {
     "chunks": lambda: everything_of(lb.laplace_of_chunks(logistic, halves())),
     "density": lambda: lb.laplace_of_density(lambda u: -0.5 * u @ u, jnp.ones(3)),
     "maximum likelihood": lambda: lb.maximum_likelihood(logistic, *classes()),
-    "diagnose": lambda: lb.diagnose(fit(), KEY, 200, starts=2),
+    "diagnose": lambda: lb.diagnose(lb.laplace(logistic, *classes()), KEY, 200, starts=2),
     "predict": lambda: lb.predict(fit(), classes()[0]),
     "draws": lambda: lb.predict(fit(), classes()[0], method="monte_carlo", key=KEY),
     "quadrature": lambda: lb.gauss_hermite(fit()),

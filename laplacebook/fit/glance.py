@@ -1,5 +1,7 @@
 """A cheap look at whether q can stand for the posterior, where nobody asked for a diagnosis."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,13 +55,32 @@ def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.n
     if not is_small(density, points.shape[1]):
         return np.asarray(at_many(_log_joint, (density,), points, progress_bar=False))
 
-    def at(u: np.ndarray) -> float:
-        value, (terms, valid), *_ = jax.device_get(look(density, u))
-        if np.any(terms.room < 0):
-            return -np.inf
-        return -float(value) if valid else np.nan
+    seen = (seen_at(density, u) for u in points)
+    return np.array([-np.inf if one.outside else -one.f for one in seen])
 
-    return np.array([at(u) for u in points])
+
+class Seen(NamedTuple):
+    """The negative log joint at a point with its derivatives, and whether that is outside of the support."""
+
+    f: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    outside: bool
+
+
+def seen_at(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Seen:
+    """By the program that the search of a small fit has compiled.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+
+    Returns:
+        Where f is NaN if a distribution has a parameter that is none there.
+    """
+    value, (terms, valid), gradient, hessian = jax.device_get(look(density, u))
+    outside = bool(np.any(terms.room < 0))
+    return Seen(float(value) if valid else np.nan, gradient, hessian, outside)
 
 
 def _log_joint(density: ModelDensity, u: Array) -> Array:

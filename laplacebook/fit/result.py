@@ -14,7 +14,7 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.base.checks import coordinates, require_number, require_one, require_sample_shape
 from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
@@ -291,7 +291,7 @@ class LaplaceApproximation:
         """
         if self._diagnosed is not None:
             return f"diagnosed {self._diagnosed}" if self._diagnosed else None
-        return self._glanced
+        return self._glanced if is_eager() else None
 
     @functools.cached_property
     @in_full_precision

@@ -218,8 +218,9 @@ def _warn_of_doubt(approx: LaplaceApproximation, method: str) -> None:
     doubt = approx.doubt
     if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
         warn(
-            f"The fit of {approx.density.name} is doubtful, and so are averages over it: {doubt}. "
-            "lb.diagnose says more; a sampler such as NumPyro's NUTS does not need the fit.",
+            f"The fit of {approx.density.name} is doubtful, and so are averages over it: "
+            f"{doubt.removesuffix('.')}. lb.diagnose says more; a sampler such as NumPyro's NUTS does "
+            "not need the fit.",
             DoubtfulFit,
             stacklevel=3,
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
+from math import inf, isfinite
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,15 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import improper_evidence, modes_found
 from laplacebook.trust.slices import Slice
 from laplacebook.trust.verdict import (
+    INTERVAL,
+    LEVELS,
     Finding,
     of_bound,
     of_evidence,
     of_modes,
     of_sample_size,
+    of_site,
+    of_sites,
     of_skewness,
     of_tail,
     sentence,
@@ -51,6 +55,10 @@ class Diagnosis:
         effective_sample_size: how many draws from the posterior the weighted draws are worth.
         importance_log_evidence: the log evidence by importance sampling with the same weights.
         slices: the exact density along the principal axes of q, the longest first, 20 at most.
+        marginals: the density of each coordinate of u with the others integrated out by Laplace's
+            method around their own mode (Tierney and Kadane 1986), in standard deviations of q from
+            the mode; NaN where they have none. None for a fit that is not small: above 64
+            coordinates, or with many data.
         other_modes: all modes that differ from that of q, by falling log joint.
         starts: how many searches for modes there were, that of q included.
         maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
@@ -63,6 +71,7 @@ class Diagnosis:
     effective_sample_size: float
     importance_log_evidence: Estimate
     slices: tuple[Slice, ...]
+    marginals: tuple[Slice, ...] | None
     other_modes: tuple[LaplaceApproximation, ...]
     starts: int
     maximum_log_likelihood: Highest | None
@@ -118,6 +127,28 @@ class Diagnosis:
         """The level, and the reasons for it, in one sentence."""
         return sentence(self._findings)
 
+    @property
+    def sites(self) -> Table:
+        """A verdict for each number of each site: whether q as it is, without weights, tells it.
+
+        Columns ``site`` and ``verdict``; ``90 % holds``, the share of its marginal that the central
+        90 % interval of q holds, good from 85 % and usable from 75 %; ``mean`` and ``sd`` of the
+        marginal, in standard deviations of q from the mode (0 and 1 if q is right). Where the others
+        are far from Gaussian even at a given value, as effects with an unknown scale are, it tells what
+        is wrong, and not by how much. Empty for a fit that is not small.
+        """
+        found = self.marginals or ()
+        known = [one if isfinite(one.mean) else None for one in found]
+        columns: dict[str, list] = {
+            "site": [one.axis for one in found],
+            "verdict": [one and of_site(one).level or "not known" for one in known],
+            "90 % holds": [one and one.mass(INTERVAL) for one in known],
+            "mean": [one and one.mean for one in known],
+            "sd": [one and one.standard_deviation for one in known],
+        }
+        few = () if found else ("not looked at: more than 64 coordinates, or many data",)
+        return Table(f"Marginals under {self.approx.density.name}", columns, few)
+
     @cached_property
     def _findings(self) -> list[Finding]:
         dimension = self.approx.mode_vector.size
@@ -126,6 +157,7 @@ class Diagnosis:
             of_sample_size(self.effective_fraction),
             of_evidence(self.evidence_difference),
             of_skewness(self.slices),
+            *of_sites(self.marginals or ()),
             of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts),
         ]
         bound = self.maximum_log_likelihood
@@ -173,11 +205,27 @@ class Diagnosis:
             f"{self.effective_sample_size:,.0f} of {self.num_samples:,} draws",
             f"log evidence {approx.log_evidence:.4f} (Laplace), {evidence} (importance sampling)",
             *([] if bound is None else [f"maximum log likelihood {bound.log_likelihood:.4f}"]),
+            *self._sites_told(),
             *improper_evidence(approx.density),
             *modes_found(approx.log_evidence, others),
             f"{approx.density.method} of {approx.density.name}, {approx.space} space, "
             f"D = {size}, {self.starts} start{'s' if self.starts > 1 else ''}",
         ]
+
+    def _sites_told(self) -> list[str]:
+        """A line for each level below good: which numbers of which sites it is of."""
+        rows = self.sites.rows()
+        lines = []
+        for level in (*LEVELS[1:], "not known"):
+            held = {row["site"]: row["90 % holds"] for row in rows if row["verdict"] == level}
+            if held:
+                some = sorted(held, key=lambda site: held[site] or 0)[:_ROWS]
+                listed = ", ".join(
+                    site + (f" {held[site]:.0%}" if held[site] else "") for site in some
+                )
+                more = f" and {len(held) - len(some)} more" if len(held) > len(some) else ""
+                lines.append(f"marginals {level}, by what the 90% interval holds: {listed}{more}")
+        return lines
 
 
 def _rounding(value: Any) -> float:

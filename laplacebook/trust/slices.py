@@ -48,6 +48,12 @@ class Slice:
         """The third central moment over the cube of the standard deviation; 0 of a Gaussian."""
         return self._moment(3, self.mean) / self.standard_deviation**3
 
+    def mass(self, reach: float) -> float:
+        """Of the interval from -reach to reach, whose mass is known under the approximation."""
+        inside = np.linspace(-reach, reach, _POINTS)
+        density = np.interp(inside, self.t, self.density, left=0, right=0)
+        return float(np.trapezoid(density, inside))
+
     def _moment(self, order: int, center: float) -> float:
         return float(np.trapezoid((self.t - center) ** order * self.density, self.t))
 

@@ -14,6 +14,8 @@ EVIDENCE = (0.1, log(2))  # off by a factor of 1.1; of 2, which moves a Bayes fa
 SKEWNESS = (0.5, 1.0)  # Bulmer 1979: fairly symmetrical below, highly skewed above
 SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standard deviation
 ELSEWHERE = 0.01  # of the evidence, held by other modes
+INTERVAL = 1.6448536269514722  # standard deviations to both sides: 90 % of a normal number
+HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
 
 
 class Finding(NamedTuple):
@@ -76,6 +78,28 @@ def of_skewness(slices: Sequence[Slice]) -> Finding:
     return Finding(level, f"skewness {one.skewness:z.2f} along {one.axis} ({bounds[level]})")
 
 
+def of_site(marginal: Slice) -> Finding:
+    """How much of a coordinate's marginal the 90 % interval of q holds."""
+    held = marginal.mass(INTERVAL)
+    if not isfinite(held):
+        return Finding("bad", f"the marginal of {marginal.axis} is not known")
+    level = _graded(-held, *(-least for least in HELD))
+    return Finding(
+        level,
+        f"the 90% interval of {marginal.axis} holds {held:.0%} of its marginal, whose mean is "
+        f"{marginal.mean:+.1f} sd from the mode",
+    )
+
+
+def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
+    """The worst of them: usable at worst, since weights put right what is wrong with single ones."""
+    findings = [of_site(one) for one in marginals if isfinite(one.mean)]
+    if not findings or worst(findings) == "good":
+        return []
+    held = min((one for one in marginals if isfinite(one.mean)), key=lambda one: one.mass(INTERVAL))
+    return [Finding("usable", of_site(held).words)]
+
+
 def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:
     """What other modes there are.
 
@@ -93,6 +117,8 @@ def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:
     equal = ", at the same height, as exchangeable labels or signs put them"
     words = f"{modes} {_percent(share)} of the evidence ({{}} 1%)"
     words += higher if rise > 0 else equal if rise == 0 else ""
+    if rise > 0 or share > ELSEWHERE:
+        words += "; fit with starts=8, or take other_modes[0] of this diagnosis"
     if share > ELSEWHERE:
         return Finding("bad", words.format("above"))
     return Finding("usable" if rise > 0 else "good", words.format("up to"))

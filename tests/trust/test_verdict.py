@@ -73,8 +73,10 @@ def test_modes():
     assert of_modes(1, 0.009, -3.0, 8) == Finding(
         "good", "1 other mode holds 0.9% of the evidence (up to 1%)"
     )
-    assert of_modes(2, 0.011, -3.0, 8).level == "bad"
-    assert of_modes(2, 0.001, 2.0, 8).level == "usable"
+    share, rise = of_modes(2, 0.011, -3.0, 8), of_modes(2, 0.001, 2.0, 8)
+    assert (share.level, rise.level) == ("bad", "usable")
+    remedy = "; fit with starts=8, or take other_modes[0] of this diagnosis"
+    assert share.words.endswith(remedy) and rise.words.endswith(remedy)
 
 
 def test_bound():

@@ -1,0 +1,135 @@
+"""The marginal density of single coordinates, the others integrated out by Laplace's method."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.base.progress import progress
+from laplacebook.fit.glance import Seen, seen_at
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.gaussian.precision import DensePrecision
+from laplacebook.search.search import is_small
+from laplacebook.trust.slices import Slice
+
+_STEP = 0.5  # standard deviations of q
+_REACH = 12  # of them, at most
+_NEGLIGIBLE = 10  # nats below the highest
+_SMALL = 4  # of them, where the reach ends
+_FLAT = 1e-3  # of the largest curvature: less does not carry a step
+_STEPS = 10  # of Newton's method at one value of the coordinate
+_CLOSE = 1e-2  # nats above the minimum: a parabola tells the rest to a thousandth of it
+_FINE = 20  # points between two values, for masses
+
+Marginals = tuple[Slice, ...]
+
+
+def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) -> Marginals | None:
+    """The marginal density of each coordinate, where q has a standard normal one.
+
+    At each value t of a coordinate the others are integrated out by Laplace's method around their own
+    mode given t, p(t) ~ p(D, t, others(t)) |A_others(t)|^-1/2, whose relative error is of the order
+    N^-3/2 (Tierney and Kadane 1986, Journal of the American Statistical Association 81, 82-86, section
+    4): it sees a volume that changes along t, as that of the effects along the logarithm of their scale,
+    where a line through the mode of q sees nothing.
+
+    Args:
+        approx: the approximation.
+        progress_bar: as in :func:`~laplacebook.importance_sampling`.
+
+    Returns:
+        A slice for each coordinate, in their order, whose density is NaN where the others have no mode
+        or the density does not fall within twelve standard deviations; None for a fit that is not small
+        (more than 64 coordinates, or many data).
+    """
+    size = approx.mode_vector.size
+    if not is_small(approx.density, size) or approx.density.placement is not None:
+        return None
+    covariance = np.asarray(approx.covariance, float)
+    mode = np.asarray(approx.mode_vector, float)
+    names = approx.density.coordinate_names()
+
+    deviations = np.sqrt(np.diag(covariance))
+
+    def look_at(t: np.ndarray) -> Seen:
+        """In standard deviations of q from the mode, where units do not matter."""
+        u = (mode + deviations * t).astype(approx.mode_vector.dtype)
+        f, gradient, hessian, outside = seen_at(approx.density, u)
+        scaled = hessian * np.outer(deviations, deviations)
+        return Seen(f, gradient * deviations, scaled, outside)
+
+    found = []
+    with progress(size, progress_bar) as bar:
+        for j, name in enumerate(names):
+            way = covariance[:, j] / deviations / deviations[j]
+            sides = [_outwards(look_at, sign * way, j) for sign in (-1, 1)]
+            found.append(_joined(name, *sides))
+            bar.update()
+    return tuple(found)
+
+
+def _outwards(
+    look_at: Callable[[np.ndarray], Seen], way: np.ndarray, j: int
+) -> Float[np.ndarray, " G"]:
+    """The log marginal from the mode outwards; its last value is NaN if it cannot be told."""
+    others = np.arange(way.size) != j
+    here, before, heights = np.zeros(way.size), -_STEP * way, list[float]()
+    while len(heights) <= _REACH / _STEP:
+        height, there = _given(look_at, here, others)
+        heights.append(height)
+        if not height >= max(heights) - _NEGLIGIBLE:
+            return np.array(heights)
+        # Where the others went last, they go on; the coordinate itself by one step.
+        here, before = 2 * there - before, there
+    return np.array(heights if height < max(heights) - _SMALL else [*heights, np.nan])
+
+
+def _given(
+    look_at: Callable[[np.ndarray], Seen], here: np.ndarray, others: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The log marginal where the coordinate is as here, and the point where the others have their mode."""
+    u, best, length = here.copy(), np.inf, 1.0
+    step = np.zeros(others.sum())
+    for _ in range(_STEPS):
+        seen = look_at(u)
+        if seen.outside:
+            return -np.inf, u
+        if not np.isfinite(seen.f) or seen.f > best + _CLOSE:
+            length /= 2
+            u[others] -= length * step
+            continue
+        best, length = seen.f, 1.0
+        if not others.any():
+            return -seen.f, u
+        gradient, hessian = seen.gradient[others], seen.hessian[np.ix_(others, others)]
+        try:
+            precision = DensePrecision(hessian, np.linalg.cholesky(hessian))
+        except np.linalg.LinAlgError:
+            step = -_descent(hessian, gradient)
+            u[others] += step
+            continue
+        step = -precision.solve(gradient)
+        u[others] += step
+        below = -step @ gradient / 2
+        if below <= _CLOSE:
+            return below - seen.f - precision.log_determinant() / 2, u
+    return np.nan, u
+
+
+def _descent(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Where the Hessian has directions that bend downwards: as if they bent upwards."""
+    bends, axes = np.linalg.eigh(hessian)
+    return axes @ (axes.T @ gradient / np.maximum(abs(bends), _FLAT * abs(bends).max()))
+
+
+def _joined(name: str, left: np.ndarray, right: np.ndarray) -> Slice:
+    from scipy.interpolate import CubicSpline  # slow to import
+
+    heights = np.concatenate([left[:0:-1], right])
+    t = _STEP * np.arange(1 - len(left), len(right))
+    inner = np.isfinite(heights)
+    fine = np.linspace(t[inner][0], t[inner][-1], _FINE * (inner.sum() - 1) + 1)
+    if np.isnan(heights).any():
+        return Slice(name, fine, np.full_like(fine, np.nan))
+    density = np.exp(CubicSpline(t[inner], heights[inner] - heights.max())(fine))
+    return Slice(name, fine, density / np.trapezoid(density, fine))

@@ -1,0 +1,173 @@
+"""Which numbers of which sites does q tell? Marginals by Laplace's method, against exact ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+import laplacebook as lb
+from laplacebook.trust import marginals as module
+from laplacebook.trust.marginals import marginals
+from laplacebook.trust.slices import Slice
+from laplacebook.trust.verdict import HELD, INTERVAL, of_site, of_sites
+from tests.models import line
+
+KEY = jax.random.key(0)
+EFFECTS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+ERRORS = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+
+def normal(y, unit=1.0):
+    mean = numpyro.sample("mean", dist.Normal(0, 10 * unit))
+    sd = numpyro.sample("sd", dist.HalfNormal(5 * unit))
+    numpyro.sample("y", dist.Normal(mean, sd), obs=y)
+
+
+def schools(y, errors):
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.LogNormal(1, 1))
+    with numpyro.plate("schools", len(y)):
+        effect = numpyro.sample("effect", dist.Normal(mu, tau))
+    numpyro.sample("y", dist.Normal(effect, errors), obs=y)
+
+
+def moments(t, log_density):
+    """Mean, sd and the mass within the 90 % interval of q, of a density on a fine grid."""
+    p = np.exp(log_density - logsumexp(log_density))
+    mean = p @ t
+    return np.array([mean, np.sqrt(p @ (t - mean) ** 2), p[abs(t) < INTERVAL].sum()])
+
+
+def told(marginal):
+    return np.array([marginal.mean, marginal.standard_deviation, marginal.mass(INTERVAL)])
+
+
+def test_of_a_gaussian_posterior_they_are_standard_normal():
+    x = np.linspace(-1, 1, 20)
+    approx = lb.laplace(line, np.c_[np.ones(20), x, x**2], np.sin(3 * x))
+    found = marginals(approx)
+    assert [one.axis for one in found] == approx.density.coordinate_names()
+    assert np.allclose([told(one) for one in found], [0, 1, 0.9], atol=2e-4)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+def test_two_coordinates_against_quadrature(unit):
+    y = np.array([0.3, -1.2, 2.5, 0.7, 1.9, -0.4])
+    approx = lb.laplace(normal, y * unit, unit=unit)
+    (m, log_sd), (a, b) = approx.mode_vector, np.sqrt(np.diag(approx.covariance))
+    t = np.linspace(-12, 12, 1201)
+    mean, sd = (m + a * t)[:, None] / unit, np.exp(log_sd + b * t) / unit
+    joint = sum(stats.norm(mean, sd).logpdf(v) for v in y)
+    joint += stats.norm(0, 10).logpdf(mean) + stats.halfnorm(0, 5).logpdf(sd) + np.log(sd)
+    exact = [moments(t, logsumexp(joint, axis=axis)) for axis in (1, 0)]
+    found = [told(one) for one in marginals(approx)]
+    assert np.allclose(found, exact, atol=0.05)
+    # q itself would be farther off, by ten times
+    assert abs(exact[1][0]) > 0.5 and exact[0][1] > 1.3
+
+
+def test_a_scale_of_effects_that_no_line_through_the_mode_sees():
+    approx = lb.laplace(schools, EFFECTS, ERRORS)
+    (at,) = [i for i, one in enumerate(approx.density.coordinate_names()) if one == "tau"]
+    center, sd = approx.mode_vector[at], np.sqrt(approx.covariance[at, at])
+    t = np.linspace(-12, 12, 2401)
+    tau = np.exp(center + sd * t)
+    # Given tau the effects integrate out, and with them mu.
+    variance = ERRORS[:, None] ** 2 + tau**2
+    precision = 1 / 25 + np.sum(1 / variance, axis=0)
+    mean = np.sum(EFFECTS[:, None] / variance, axis=0) / precision
+    height = -np.sum(np.log(variance) + EFFECTS[:, None] ** 2 / variance, axis=0) / 2
+    height += precision * mean**2 / 2 - np.log(precision) / 2 + stats.norm(1, 1).logpdf(np.log(tau))
+    exact = moments(t, height)
+    diagnosis = lb.diagnose(approx, KEY, 500, starts=1)
+    assert np.allclose(told(diagnosis.marginals[at]), exact, rtol=1e-3, atol=1e-3)
+    assert exact[0] > 7 and exact[2] < 1e-3
+    assert max(abs(one.skewness) for one in diagnosis.slices) < 1.5
+    rows = {row["site"]: row for row in diagnosis.sites.rows()}
+    assert rows["tau"]["verdict"] == "bad" and rows["tau"]["mean"] == diagnosis.marginals[at].mean
+    assert "tau 0%" in repr(diagnosis)
+
+
+def test_of_one_coordinate_it_is_the_density():
+    def rate(y):
+        r = numpyro.sample("r", dist.Gamma(2, 1))
+        numpyro.sample("y", dist.Poisson(r), obs=y)
+
+    approx = lb.laplace(rate, 1)  # Gamma(3, 2), in log r
+    t = np.linspace(-12, 12, 4801)
+    u = approx.mode_vector[0] + np.sqrt(approx.covariance[0, 0]) * t
+    exact = moments(t, 3 * u - 2 * np.exp(u))
+    assert np.allclose(told(marginals(approx)[0]), exact, atol=2e-3)
+
+
+def test_a_support_ends_it():
+    def share(y):
+        p = numpyro.sample("p", dist.Uniform(0, 1).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Binomial(10, p).to_event(1), obs=y)
+
+    approx = lb.laplace(share, jnp.array([2, 5]), space="constrained")
+    t = np.linspace(-12, 12, 4801)
+    for marginal, heads in zip(marginals(approx), (2, 5), strict=True):
+        p = heads / 10 + np.sqrt(heads * (10 - heads) / 1000) * t
+        with np.errstate(divide="ignore"):
+            exact = moments(t, stats.beta(heads + 1, 11 - heads).logpdf(p))
+        assert np.allclose(told(marginal), exact, atol=0.02)
+
+
+def test_not_known_where_the_others_have_no_mode():
+    def opens(x):  # beyond x[0] = 1 it grows with x[1]
+        return -(x[0] ** 2) / 2 - (1 - x[0]) * x[1] ** 2 / 2
+
+    approx = lb.laplace_of_density(opens, jnp.zeros(2))
+    first, _ = marginals(approx)
+    assert np.isnan(first.mean) and np.isnan(first.density).all()
+    diagnosis = lb.diagnose(approx, KEY, 200, starts=1)
+    assert diagnosis.sites["verdict"][0] == "not known"
+    assert diagnosis.sites.rows()[0]["90 % holds"] is None
+    assert f"marginals not known, by what the 90% interval holds: {first.axis}" in repr(diagnosis)
+
+
+def test_not_looked_at_in_a_large_fit(monkeypatch):
+    approx = lb.laplace(normal, np.array([0.3, -1.2, 2.5]))
+    monkeypatch.setattr(module, "is_small", lambda *_: False)
+    diagnosis = lb.diagnose(approx, KEY, 200, starts=1)
+    assert diagnosis.marginals is None
+    assert len(diagnosis.sites) == 0 and "not looked at" in repr(diagnosis.sites)
+    assert "marginals" not in repr(diagnosis)
+
+
+def bell(sd, axis="a", mean=0.0):
+    t = np.linspace(-9, 9, 3601)
+    return Slice(axis, t, stats.norm(mean, sd).pdf(t))
+
+
+def sd_that_holds(share):
+    return INTERVAL / stats.norm.ppf((1 + share) / 2)
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [(0.899, "good"), (0.8505, "good"), (0.8495, "usable"), (0.7505, "usable"), (0.7495, "bad")],
+)
+def test_thresholds(share, level):
+    assert HELD == (0.85, 0.75)
+    one = bell(sd_that_holds(share))
+    assert abs(one.mass(INTERVAL) - share) < 1e-4
+    assert of_site(one).level == level
+    # of the whole fit they are usable at worst, and said of the worst alone
+    worst = of_sites([bell(1.0), one])
+    assert [finding.level for finding in worst] == ([] if level == "good" else ["usable"])
+
+
+def test_the_worst_is_named_and_the_unknown_left_out():
+    nothing = Slice("c", np.zeros(2), np.full(2, np.nan))
+    (finding,) = of_sites([bell(1.0), bell(1.3, "b", mean=1.0), nothing, bell(1.2, "d")])
+    share = stats.norm(1.0, 1.3).cdf([-INTERVAL, INTERVAL])
+    held = f"the 90% interval of b holds {share[1] - share[0]:.0%} of its marginal"
+    assert finding.words == f"{held}, whose mean is +1.0 sd from the mode"
+    assert of_sites([nothing]) == [] == of_sites([])
+    assert of_site(nothing).words == "the marginal of c is not known"
