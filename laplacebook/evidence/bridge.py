@@ -95,7 +95,8 @@ def bridge_sampling(
     drawn = at_many(_log_ratio, operands, points, progress_bar)
     if jnp.isneginf(drawn).any():
         raise ValueError(
-            "A posterior draw has density zero: it is of another model, or of other data."
+            "A posterior draw has density zero: it is of another model, or of other data, or its density "
+            f"is too small for {points.dtype}."
         )
     drawn = defined(drawn, approx.density.name, "posterior draws")
     return _bridge(np.asarray(drawn, float).reshape(chains, -1), np.asarray(proposed, float))
@@ -124,8 +125,13 @@ def _bridge(drawn: np.ndarray, proposed: np.ndarray) -> Estimate:
     else:
         raise NotConverged(
             "Bridge sampling did not settle: q and the posterior draws hardly overlap.",
-            causes=["draws of another model or other data", "a second mode that q does not know"],
-            remedy="look at diagnose(approx, key); draw from the posterior again.",
+            causes=[
+                "q stands far from the posterior, of which the draws may be good",
+                "a second mode that q does not know",
+                "draws of another model or other data",
+            ],
+            remedy="diagnose(approx, key) looks at q alone. If it is q that is wrong, fit with starts=8, or "
+            "in other coordinates; else draw from the posterior again.",
         )
     from_q, from_posterior = map(np.exp, sides(log_z))
     sizes = float(from_q.size), _effective_size(from_posterior)

@@ -137,9 +137,10 @@ class LaplaceApproximation:
     def standard_deviation(self) -> dict[str, Array]:
         """Standard deviations under q, by site, on the scale on which the user wrote the model.
 
-        Where each number of a site is a function of one coordinate, by Gauss-Hermite quadrature of
-        its one-dimensional marginal; NaN where its tail is too long for that (a log-normal number
-        whose logarithm has a standard deviation above eight). Elsewhere (a simplex, a correlation
+        Where each number of a site is a function of one coordinate, by the trapezoidal rule for its
+        one-dimensional marginal; NaN where its tail is too long for that (a log-normal number whose
+        logarithm has a standard deviation above eight), or half of the nodes give another value (a
+        probability whose logit has one above thirty). Elsewhere (a simplex, a correlation
         matrix, an ordered vector, a support that depends on another site) from 65,536 draws with a
         fixed key, of which the relative standard error is 0.3 % where the marginal is near a
         Gaussian.

@@ -42,7 +42,8 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     if outside:
         return _outside(outside[0])
     if infinite:
-        return _no_density(infinite[0], float(log_probs[infinite[0]["name"]]), at, arguments)
+        at_site = float(log_probs[infinite[0]["name"]])
+        return _no_density(infinite[0], at_site, at, arguments, or_in_double(u))
     return NonFinite(
         f"The {density.function} is finite at the point where the search stood, {at}, but a derivative of it "
         "is not.",
@@ -51,9 +52,14 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
             "an overflow within the model",
             f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
         ],
-        remedy="pass start= with values of the latent sites away from that point."
+        remedy=f"pass start= with values of the latent sites away from that point.{or_in_double(u)}"
         + integrate_out(density),
     )
+
+
+def or_in_double(x: Array) -> str:
+    """What else to try where the numbers are in single precision, in which the error may be rounding."""
+    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
 
 
 def require_entries(density: ModelDensity) -> None:
@@ -176,7 +182,9 @@ def _outside(site: dict) -> NonFinite:
     )
 
 
-def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -> NonFinite:
+def _no_density(
+    site: dict, log_density: float, at: str, arguments: list[str], or_else: str
+) -> NonFinite:
     part = "likelihood" if site["is_observed"] else "prior or the transform of its support"
     return NonFinite(
         f"The log density of site '{site['name']}' is {log_density} at the point where the search "
@@ -186,7 +194,8 @@ def _no_density(site: dict, log_density: float, at: str, arguments: list[str]) -
             "data outside the support of the likelihood",
             "NaN or infinity among the model's arguments",
         ],
-        remedy="check the model and its data there, or pass start= with values of the latent sites.",
+        remedy="check the model and its data there, or pass start= with values of the latent sites."
+        + or_else,
     )
 
 

@@ -16,7 +16,7 @@ from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.hierarchy import integrate_out
-from laplacebook.model.not_finite import not_finite, print_point
+from laplacebook.model.not_finite import not_finite, or_in_double, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.metric import COARSEST, EDGE, rounding_floor, units
@@ -43,7 +43,7 @@ def explain(
     first = certificate.iterations <= 1
     edge = [] if first else _sites_at_edge(density, u, terms, hessian)
     if edge:
-        return _boundary(density, edge)
+        return _boundary(density, u, edge)
     if not (finite or first) and np.isfinite(value):
         return _unbounded(density, u, value)
     if wrong is not None:
@@ -101,12 +101,12 @@ def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array
     return list(dict.fromkeys(name for name, at_edge in zip(owners, near, strict=True) if at_edge))
 
 
-def _boundary(density: ModelDensity, sites: list[str]) -> NotConverged:
+def _boundary(density: ModelDensity, u: Array, sites: list[str]) -> NotConverged:
     names, why = ", ".join(f"'{name}'" for name in sites), reasons(density)
     return NotConverged(
         f"The {density.function} still rises at the edge of the support of {names}: there is no interior mode.",
         causes=why.edge,
-        remedy=why.inside,
+        remedy=f"{why.inside}{or_in_double(u)}",
     )
 
 
@@ -125,7 +125,7 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
         f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
         "mode with a Gaussian around it.",
         causes=why.unbounded if upward else why.flat,
-        remedy=f"{why.remedy} Nothing was added to the diagonal.{_in_single_precision(hessian)}",
+        remedy=f"{why.remedy} Nothing was added to the diagonal.{or_in_double(hessian)}",
     )
 
 
@@ -135,7 +135,7 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
         f"The search ran away: the {density.function} was {-float(value):.4g} and rising at {print_point(density, u)}, "
         "where numbers overflow.",
         causes=why.unbounded,
-        remedy=why.remedy,
+        remedy=f"{why.remedy}{or_in_double(u)}",
     )
 
 
@@ -184,7 +184,7 @@ def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
             "jax.lax.stop_gradient, or a derivative of the model's own that is wrong",
         ],
         remedy="write the likelihood as a smooth function of the latent sites (a sigmoid for a step), or "
-        "sum the discrete choice out.",
+        f"sum the discrete choice out.{or_in_double(u)}",
     )
 
 
@@ -199,7 +199,7 @@ def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
             "a maximum that is flatter than any parabola (a fourth power)",
             f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
-        remedy=f"{reasons(density).remedy}{_in_single_precision(u)}",
+        remedy=f"{reasons(density).remedy}{or_in_double(u)}",
     )
 
 
@@ -214,13 +214,8 @@ def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) ->
             f"the {density.function} is noisy at the scale of the machine precision, or not smooth",
             "the start is too far away",
         ],
-        remedy=f"{why.check}, or pass start= with values of the latent sites."
-        f"{_in_single_precision(u)}",
+        remedy=f"{why.check}, or pass start= with values of the latent sites.{or_in_double(u)}",
     )
-
-
-def _in_single_precision(x: Array) -> str:
-    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
 
 
 class Reasons(NamedTuple):

@@ -1,5 +1,7 @@
 """The refusals that the contract names: what the message says, and that nothing else comes out."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -135,6 +137,37 @@ def test_what_was_advised_works():
 def in_single_precision(action):
     with single_precision():
         return action()
+
+
+REFUSED = {
+    "at an edge": (lambda x: numpyro.sample("p", dist.Beta(1, 2)), {"space": "constrained"}),
+    "without bound": (lambda x: numpyro.factor("f", numpyro.sample("v", FLAT) ** 4), {}),
+    "at a jump": (
+        lambda x: numpyro.factor("f", jnp.round(3 * numpyro.sample("v", dist.Normal(0, 1)))),
+        {},
+    ),
+    "without a density": (
+        lambda x: numpyro.factor("f", jnp.log(numpyro.sample("v", dist.Normal(0, 1)) - 50)),
+        {},
+    ),
+    "without a slope": (
+        lambda x: numpyro.factor("f", -jnp.sqrt(jnp.abs(numpyro.sample("v", FLAT) * x))),
+        {"start": {"v": 0.0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+def test_what_rounding_may_cause_names_the_type(refusal):
+    model, options = REFUSED[refusal]
+    told = {}
+    for bits in (32, 64):
+        with pytest.raises(lb.LaplaceError) as refused:
+            run = functools.partial(lb.laplace, model, np.zeros(1)[0], **options)
+            in_single_precision(run) if bits == 32 else run()
+        told[bits] = " ".join(str(refused.value).split())
+    assert "This is float32: also try numpyro.enable_x64()." in told[32]
+    assert "float32" not in told[64]
 
 
 def test_single_precision_recommends_double():

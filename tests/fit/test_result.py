@@ -15,6 +15,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import laplacebook as lb
+from laplacebook.fit.summary import _SPACING, _WIDE_SPACING, _trapezoid
 from tests.model.test_density import Y, several
 from tests.models import coin, normal, single_precision
 
@@ -61,6 +62,31 @@ def test_logit_normal(sd):
     approx = lb.laplace(flat_in(constraints.unit_interval), np.float64(0.7), np.float64(sd))
     exact = np.sqrt(moment(2, moment(1)))
     assert approx.standard_deviation["x"] == pytest.approx(exact, rel=1e-7)
+
+
+@pytest.mark.parametrize("sd", [8.0, 20.0, 30.0])
+def test_a_wide_logit(sd):
+    z = np.linspace(-12, 12, 400_001)
+    p, weights = expit(0.7 + sd * z), np.exp(-(z**2) / 2)
+    exact = np.sqrt(np.cov(p, aweights=weights, ddof=0))
+    approx = lb.laplace(flat_in(constraints.unit_interval), np.float64(0.7), np.float64(sd))
+    assert approx.standard_deviation["x"] == pytest.approx(exact, rel=3e-6)
+
+
+def test_a_logit_too_wide_for_the_nodes_is_not_told():
+    approx = lb.laplace(flat_in(constraints.unit_interval), np.float64(0.7), np.float64(100.0))
+    assert np.isnan(approx.standard_deviation["x"])
+
+
+def test_the_nodes_of_very_many_coordinates():
+    """Fewer of them, and still right where a logit is known to five standard deviations."""
+    nodes, roots = _trapezoid("float64", _WIDE_SPACING)
+    assert len(nodes) < 210 < len(_trapezoid("float64", _SPACING)[0])
+    z = np.linspace(-12, 12, 400_001)
+    for sd in (1.0, 5.0):
+        exact = np.sqrt(np.cov(expit(sd * z), aweights=np.exp(-(z**2) / 2), ddof=0))
+        found = np.sqrt(roots**2 @ (expit(sd * nodes) - 0.5) ** 2)
+        assert found == pytest.approx(exact, rel=1e-7)
 
 
 def test_float32_reaches_what_float32_can():
