@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from laplacebook import datasets, exercises, models, plotting
     from laplacebook.base.estimate import Estimate
     from laplacebook.base.weights import pareto_k
+    from laplacebook.beyond.marginalize import MarginalModel, marginalize
     from laplacebook.evidence.bic import bic
     from laplacebook.evidence.bridge import bridge_sampling
     from laplacebook.evidence.comparison import compare
@@ -78,6 +79,8 @@ else:
         "LinearGaussian": "gaussian.normal",
         "load": "fit.load",
         "marginal": "gaussian.normal",
+        "marginalize": "beyond.marginalize",
+        "MarginalModel": "beyond.marginalize",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
         "pareto_k": "base.weights",
@@ -122,6 +125,7 @@ __all__ = [
     "LaplaceError",
     "LinearGaussian",
     "LowRankPrecision",
+    "MarginalModel",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
@@ -146,6 +150,7 @@ __all__ = [
     "linear_gaussian",
     "load",
     "marginal",
+    "marginalize",
     "maximize_evidence",
     "maximum_likelihood",
     "models",

@@ -21,17 +21,26 @@ STOREYS = [
     {"search"},
     {"fit"},
     {"predictive", "evidence"},
+    {"beyond"},
     {"trust"},
     {""},
 ]
 #: where NumPyro's handlers run a model, as the docstring of density.py says
-HANDLERS = {"density", "effects_first", "known_sites", "numpyro_and_arviz", "outcomes", "sites"}
+HANDLERS = {
+    "density",
+    "marginalize",
+    "effects_first",
+    "known_sites",
+    "numpyro_and_arviz",
+    "outcomes",
+    "sites",
+}
 MOST_LINES = 400
 #: what few sessions use, and every import of the package would pay for
 LATE = {
     *("arviz", "arviz_stats", "equinox", "flax", "jax.experimental.jet", "matplotlib", "optax"),
     *("scipy.integrate", "scipy.optimize", "scipy.stats"),
-    *("laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
+    *("laplacebook.beyond", "laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
 }
 MOST_MODULES = 75  # of the package, of which an import of it takes so many: there are 116
 

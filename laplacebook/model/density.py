@@ -1,7 +1,7 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``, ``effects_first``
-and ``numpyro_and_arviz``, and nowhere else.
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``, ``effects_first``,
+``marginalize`` and ``numpyro_and_arviz``, and nowhere else.
 """
 
 import functools
@@ -138,6 +138,11 @@ class ModelDensity:
         return self._structure[0]
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of all sites that the model itself has."""
+        return self._structure[1]
+
+    @property
     def labels(self) -> Labels:
         """The indices that the data decide."""
         return self._structure[2]
@@ -216,7 +221,7 @@ class ModelDensity:
 
     def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
         refuse_complex(log_probs)
-        observed, names = self.observed(trace), self._structure[1]
+        observed, names = self.observed(trace), self.names
         others = [n for n in log_probs if n not in observed]
         prior = [log_probs[n] if n in names else log_jacobian(trace[n]) for n in others]
         zero, space = jnp.zeros((), u.dtype), self._room(trace, u)
@@ -239,7 +244,7 @@ class ModelDensity:
 
     def observed(self, trace: dict) -> list[str]:
         """The model's observed sites: NumPyro records a log Jacobian as one more, of its own."""
-        names = self._structure[1]
+        names = self.names
         sites = ((n, s) for n, s in trace.items() if s["type"] == "sample")
         return [n for n, site in sites if site["is_observed"] and n in names]
 

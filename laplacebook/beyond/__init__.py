@@ -1,0 +1,1 @@
+"""What to do where one Gaussian of everything is not enough."""

@@ -1,0 +1,225 @@
+"""Effects integrated out by Laplace's method, against closed forms, lme4, statsmodels and samplers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
+from scipy import integrate, stats
+from scipy.special import expit
+
+import laplacebook as lb
+
+KEY = jax.random.key(0)
+# Yield of dyestuff of six batches, five of each (Davies 1947, Statistical Methods in Research and
+# Production), as in lme4's Dyestuff.
+YIELD = np.array(
+    [
+        [1545, 1440, 1440, 1520, 1580],
+        [1540, 1555, 1490, 1560, 1495],
+        [1595, 1550, 1605, 1510, 1560],
+        [1445, 1440, 1595, 1465, 1545],
+        [1595, 1630, 1515, 1635, 1625],
+        [1520, 1455, 1450, 1480, 1445],
+    ],
+    dtype=float,
+)
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+
+
+def groups(y, scale=1.0):
+    """A normal hierarchy, in which the integral over the effects is exact."""
+    mu = numpyro.sample("mu", dist.Normal(0, 2))
+    tau = numpyro.sample("tau", dist.HalfNormal(2))
+    with numpyro.plate("groups", y.shape[0], dim=-2):
+        z = numpyro.sample("z", dist.Normal(mu, tau))
+        with numpyro.plate("rows", y.shape[1]):
+            numpyro.sample("y", dist.Normal(z, scale), obs=y)
+
+
+Y = np.random.default_rng(0).normal(size=(4, 1)) * 2 + np.random.default_rng(1).normal(size=(4, 3))
+
+
+def log_marginal(u, y=Y):
+    """log p(y, mu, tau), with the log Jacobian, in (mu, log tau)."""
+    mu, tau = u[0], jnp.exp(u[1])
+    covariance = jnp.eye(y.shape[1]) + tau**2
+    value = dist.MultivariateNormal(mu, covariance).log_prob(y).sum()
+    return value + dist.Normal(0, 2).log_prob(mu) + dist.HalfNormal(2).log_prob(tau) + u[1]
+
+
+def density_of(model, *args):
+    return lambda u: lb.laplace(model, *args).density.log_joint(u)
+
+
+@pytest.fixture(scope="module")
+def marginal():
+    return lb.marginalize(groups, "z")
+
+
+@pytest.fixture(scope="module")
+def approx(marginal):
+    return lb.laplace(marginal, Y)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return lb.laplace_of_density(log_marginal, jnp.zeros(2))
+
+
+def test_the_fit_is_that_of_the_exact_marginal(approx, exact):
+    np.testing.assert_allclose(approx.mode_vector, exact.mode_vector, atol=1e-8)
+    np.testing.assert_allclose(approx.covariance, exact.covariance, rtol=1e-7)
+    assert float(approx.log_evidence) == pytest.approx(float(exact.log_evidence), abs=1e-8)
+    assert [site.name for site in approx.density.sites] == ["mu", "tau"]
+
+
+@pytest.mark.parametrize("u", [[0.5, 1.0], [-1.0, -2.0]])
+def test_value_gradient_and_hessian(approx, u):
+    u, found, truth = jnp.array(u), approx.density.log_joint, log_marginal
+    for derivative in (lambda f: f, jax.grad, jax.hessian):
+        derivatives = [jax.jit(derivative(f))(u) for f in (found, truth)]
+        np.testing.assert_allclose(*derivatives, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found(u), truth(u), atol=1e-9)  # not compiled, the same
+
+
+def test_under_vmap_and_grad(marginal, exact):
+    evidences = jax.jit(jax.vmap(lambda y: lb.laplace(marginal, y).log_evidence))
+    both = evidences(jnp.stack([Y, Y + 1]))
+    assert float(both[0]) == pytest.approx(float(exact.log_evidence), abs=1e-8)
+
+    slope = jax.grad(lambda by: lb.laplace(marginal, Y + by).log_evidence)(0.0)
+    f = lambda by: float(lb.laplace(marginal, Y + by).log_evidence)  # noqa: E731
+    assert float(slope) == pytest.approx((f(1e-4) - f(-1e-4)) / 2e-4, abs=1e-6)
+
+
+def test_draws_of_the_effects(marginal, approx):
+    """Given the others they are normal: mean and variance by the formula of shrinkage."""
+    hyper = approx.sample(jax.random.key(1), (4000,))
+    draws = marginal.sample(KEY, hyper, Y)
+    assert {name: x.shape for name, x in draws.items()} == {"z": (4000, 4, 1)}
+    mu, tau = np.asarray(hyper["mu"]), np.asarray(hyper["tau"])
+    precision = 1 / tau**2 + Y.shape[1]
+    mean = (mu[:, None] / tau[:, None] ** 2 + Y.sum(axis=1)) / precision[:, None]
+    scores = (np.asarray(draws["z"])[..., 0] - mean) * np.sqrt(precision)[:, None]
+    assert stats.kstest(scores.ravel(), "norm").pvalue > 1e-3
+    seen = Predictive(groups, {**hyper, **draws})(jax.random.key(2), Y)
+    np.testing.assert_array_equal(seen["y"][0], Y)
+    given = marginal.given({name: x[0] for name, x in hyper.items()}, Y)
+    np.testing.assert_allclose(given.mode["z"][:, 0], mean[0], atol=1e-8)
+
+
+def test_nuts_and_svi_take_it(marginal, exact):
+    svi = SVI(marginal, guide := AutoDelta(marginal), numpyro.optim.Minimize(), Trace_ELBO())
+    found = guide.median(svi.run(KEY, 1, Y, progress_bar=False).params)
+    # The mode in mu and tau themselves: without the log Jacobian.
+    mode = lb.laplace_of_density(lambda u: log_marginal(u) - u[1], exact.mode_vector)
+    at = [found["mu"], np.log(found["tau"])]
+    np.testing.assert_allclose(at, mode.mode_vector, atol=1e-3)
+    mcmc = MCMC(NUTS(marginal), num_warmup=200, num_samples=400, progress_bar=False)
+    mcmc.run(KEY, Y)
+    taus = np.log(mcmc.get_samples()["tau"])
+    grid = np.linspace(-4, 3, 141)
+    heights = [
+        integrate.trapezoid(
+            np.exp(
+                jax.vmap(lambda m, t=t: log_marginal(jnp.array([m, t])))(np.linspace(-8, 8, 161))
+            )
+        )
+        for t in grid
+    ]
+    mean = np.average(grid, weights=heights)
+    sd = np.sqrt(np.average((grid - mean) ** 2, weights=heights))
+    assert abs(taus.mean() - mean) < 0.3 * sd
+    assert 0.75 < taus.std() / sd < 1.3
+
+
+def dyes(y):
+    mean = numpyro.sample("mean", FLAT)
+    of_batch = numpyro.sample("of_batch", dist.HalfNormal(1000))
+    sd = numpyro.sample("sd", dist.HalfNormal(1000))
+    with numpyro.plate("batches", 6, dim=-2):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        with numpyro.plate("rows", 5):
+            numpyro.sample("y", dist.Normal(1500 + mean + of_batch * z, sd), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("sites", "of_batch", "sd", "deviance"),
+    # lme4 1.1: lmer(Yield ~ 1 + (1 | Batch), Dyestuff, REML = FALSE), and with REML
+    [("z", 37.26, 49.51, 327.3271), (["mean", "z"], 42.00, 49.51, 319.6543)],
+)
+def test_maximum_likelihood_is_that_of_lme4(sites, of_batch, sd, deviance):
+    fit = lb.maximum_likelihood(lb.marginalize(dyes, sites), YIELD)
+    assert float(fit.mode["of_batch"]) == pytest.approx(of_batch, abs=0.01)
+    assert float(fit.mode["sd"]) == pytest.approx(sd, abs=0.01)
+    assert -2 * float(fit.log_likelihood) == pytest.approx(deviance, abs=1e-3)
+
+
+def test_a_binomial_integral_is_laplaces():
+    """Of one effect a group: the sum of one-dimensional Laplace approximations, near quadrature."""
+
+    def seeds(r, n):
+        a = numpyro.sample("a", dist.Normal(0, 2))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(1))
+        with numpyro.plate("plates", len(r)):
+            b = numpyro.sample("b", dist.Normal(0, sigma))
+            numpyro.sample("r", dist.Binomial(n, logits=a + b), obs=r)
+
+    r, n = np.array([10, 23, 5, 17]), np.array([39, 62, 41, 51])
+    u = jnp.array([-0.6, np.log(0.4)])
+    found = lb.laplace(lb.marginalize(seeds, "b"), r, n).density.log_joint(u)
+    prior = stats.norm(0, 2).logpdf(-0.6) + stats.halfnorm(0, 1).logpdf(0.4) + np.log(0.4)
+
+    def one(r, n):
+        f = lambda b: stats.binom(n, expit(-0.6 + b)).pmf(r) * stats.norm(0, 0.4).pdf(b)  # noqa: E731
+        return np.log(integrate.quad(f, -3, 3)[0])
+
+    exact = sum(map(one, r, n)) + prior
+    assert float(found) == pytest.approx(exact, abs=0.01)
+
+
+def separable(x, y):
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    w = numpyro.sample("w", FLAT)
+    numpyro.sample("y", dist.Bernoulli(logits=w * x / s), obs=y)
+
+
+def test_an_integral_that_has_no_mode_is_named():
+    x, y = np.array([-2.0, -1, 1, 2]), np.array([0, 0, 1, 1])
+    marginal = lb.marginalize(separable, "w")
+    with pytest.raises(lb.NotConverged, match=r"w cannot be integrated out where s = [\d.]+:\nThe"):
+        lb.laplace(marginal, x, y)
+    with pytest.raises(lb.NotConverged, match="levels off"):
+        marginal.sample(KEY, {"s": np.ones(3)}, x, y)
+    y = np.array([0, 1, 0, 1])
+    assert marginal.given({"s": 1.0}, x, y).certificate.converged
+
+
+WRONG = {
+    "no such site": ("a", "'a'.*is none of them"),
+    "all sites": (["mu", "tau", "z"], "none would be left"),
+    "no name": ([], "names, of latent sites"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_refused(case):
+    sites, words = WRONG[case]
+    with pytest.raises(ValueError, match=words):
+        lb.laplace(lb.marginalize(groups, sites), Y)
+
+
+def test_refused_structure_dependence_and_missing_values(marginal, approx):
+    with pytest.raises(ValueError, match='structure is "dense"'):
+        lb.marginalize(groups, "z", structure="sparse")
+    with pytest.raises(lb.UnsupportedModel, match="prior of 'z' depends on 'tau'"):
+        lb.laplace(lb.marginalize(groups, "tau"), Y)
+    with pytest.raises(ValueError, match=r"lacks the latent sites \['tau'\]"):
+        marginal.given({"mu": 0.0}, Y)
+    with pytest.raises(ValueError, match=r"lacks the latent sites \['tau'\]"):
+        marginal.sample(KEY, {"mu": np.zeros(3)}, Y)
+    assert repr(approx).startswith("Laplace approximation of groups without z, ")
