@@ -1,6 +1,5 @@
 """Scales of priors that are latent sites themselves, for which a joint mode does not answer."""
 
-from math import prod
 from typing import Any
 
 import jax
@@ -48,18 +47,11 @@ def integrate_out(density: ModelDensity) -> str:
     effects = dict.fromkeys(
         name for of_one in scales.values() for name in of_one if name not in scales
     )
-    shapes = {site.name: site.value_shape for site in density.sites}
-    start = ", ".join(
-        f'"{name}": {"0.0" if not prod(shapes[name]) > 1 else f"jnp.zeros({shapes[name]})"}'
-        for name in scales
-    )
-    whose = _listed(list(effects or shapes))
+    whose = _listed(list(effects))
     return (
         f" A joint mode does not answer for {_listed(list(scales))}, the scale of {whose}, in whatever form "
-        f"the model is written: integrate {whose} out, laplace_of_density(lambda h: "
-        f"laplace(numpyro.handlers.condition({density.name}, {{k: jnp.exp(v) for k, v in h.items()}}), "
-        "...).log_evidence + sum(map(jnp.sum, h.values())), "
-        f"{{{start}}}) with the arguments of the model for the dots, and logarithms of the scales in h."
+        f"the model is written: integrate {whose} out, laplace(marginalize({density.name}, {list(effects)}), "
+        "...) with the arguments of the model for the dots."
     )
 
 

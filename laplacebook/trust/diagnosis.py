@@ -16,6 +16,7 @@ from laplacebook.fit.laplace import log_joint
 from laplacebook.fit.maximum_likelihood import Highest
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import improper_evidence, modes_found
+from laplacebook.model.hierarchy import integrate_out, scales_of_effects
 from laplacebook.trust.slices import Slice
 from laplacebook.trust.verdict import (
     INTERVAL,
@@ -210,7 +211,13 @@ class Diagnosis:
             *modes_found(approx.log_evidence, others),
             f"{approx.density.method} of {approx.density.name}, {approx.space} space, "
             f"D = {size}, {self.starts} start{'s' if self.starts > 1 else ''}",
+            *([integrate_out(approx.density).strip()] if self._is_joint_mode else []),
         ]
+
+    @property
+    def _is_joint_mode(self) -> bool:
+        """Whether it is bad, and of effects together with their scales."""
+        return self.level == "bad" and bool(scales_of_effects(self.approx.density))
 
     def _sites_told(self) -> list[str]:
         """A line for each level below good: which numbers of which sites it is of."""

@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -47,14 +48,19 @@ def marginal(scale, y, s, prior_sd=0.0):
     return stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
 
 
-TRUTH = {  # minus the log posterior density of the logarithm of the scale, the effects integrated out
-    schools: lambda t: (
-        -marginal(np.exp(t), *SCHOOLS, 5) - stats.halfnorm(scale=5).logpdf(np.exp(t)) - t
-    ),
-    by_variance: lambda t: (
-        -marginal(np.exp(t / 2), *SCHOOLS) - stats.expon(scale=50).logpdf(np.exp(t)) - t
-    ),
-}
+def of_schools(u):
+    (mu, t), (y, s) = u, SCHOOLS
+    value = stats.norm(mu, np.sqrt(s**2 + np.exp(2 * t))).logpdf(y).sum() + t
+    return -value - stats.norm(0, 5).logpdf(mu) - stats.halfnorm(scale=5).logpdf(np.exp(t))
+
+
+def of_variance(u):
+    (t,) = u
+    return -marginal(np.exp(t / 2), *SCHOOLS) - stats.expon(scale=50).logpdf(np.exp(t)) - t
+
+
+# minus the log posterior density of the others, scales by their logarithms, the effects integrated out
+TRUTH = {schools: (of_schools, [4.0, 1.0]), by_variance: (of_variance, [3.0])}
 
 
 def advice(model):
@@ -63,18 +69,18 @@ def advice(model):
         lb.laplace(model, *SCHOOLS)
     text = " ".join(str(caught.value).split())
     assert "non-centred" not in text and "keeps a scale from zero" not in text
-    return text, re.search(r"laplace_of_density\(.*?\}\)(?= with)", text)[0]
+    return text, re.search(r"laplace\(marginalize\(.*?\.\.\.\)(?= with)", text)[0]
 
 
 @pytest.mark.parametrize("model", TRUTH)
 def test_what_a_refusal_says_to_call_is_the_answer(model):
     text, call = advice(model)
     assert "A joint mode does not answer for" in text and "integrate 'theta' out" in text
-    known = {"jnp": jnp, "numpyro": numpyro, "laplace": lb.laplace, model.__name__: model}
-    known["laplace_of_density"] = lb.laplace_of_density
+    known = {"laplace": lb.laplace, "marginalize": lb.marginalize, model.__name__: model}
     approx = eval(call.replace("...", "*args"), {**known, "args": SCHOOLS})  # noqa: S307
-    best = optimize.minimize_scalar(TRUTH[model], bracket=(1, 3), options={"xtol": 1e-10})
-    np.testing.assert_allclose(approx.mode_vector, [best.x], atol=1e-5)
+    f, start = TRUTH[model]
+    best = optimize.minimize(f, start, options={"gtol": 1e-9})
+    np.testing.assert_allclose(approx.mode_vector, best.x, atol=1e-5)
     assert float(approx.log_likelihood + approx.log_prior) == pytest.approx(-best.fun, rel=1e-8)
 
 
@@ -113,9 +119,24 @@ def test_effects_that_the_data_move_apart_have_their_mode_from_the_default_start
     assert 0.3 < approx.mode["sd"][1] < 0.7
 
 
-def test_several_scales_begin_as_an_array():
+def test_all_effects_are_integrated_out():
     text, call = advice(crossed)
-    assert '{"tau": jnp.zeros((2,))}' in call and "integrate 'theta' and 'delta' out" in text
+    assert "['theta', 'delta']" in call and "integrate 'theta' and 'delta' out" in text
+
+
+def test_a_bad_verdict_on_a_joint_mode_says_so_too():
+    def tight(y, s):
+        tau = numpyro.sample("tau", dist.LogNormal(1, 1))
+        with numpyro.plate("J", len(y)):
+            theta = numpyro.sample("theta", dist.Normal(4, tau))
+            numpyro.sample("y", dist.Normal(theta, s), obs=y)
+
+    diagnosis = lb.diagnose(lb.laplace(tight, *SCHOOLS), jax.random.key(0), 500, starts=1)
+    assert diagnosis.level == "bad"
+    assert "laplace(marginalize(tight, ['theta']), ...)" in repr(diagnosis)
+    approx = lb.laplace(lb.marginalize(tight, ["theta"]), *SCHOOLS)
+    better = lb.diagnose(approx, jax.random.key(0), 500, starts=1)
+    assert better.level != "bad" and "marginalize" not in repr(better)
 
 
 def test_others_are_not_told_so():
