@@ -130,7 +130,7 @@ FAINT = """() => ['p', 'li', 'td', 'th', 'h1', 'h2', 'h3', 'a', 'figcaption', 'p
     'mjx-container'].flatMap(tag => [...document.querySelectorAll(`main ${tag}`)])
   .concat([...document.querySelectorAll('.bd-sidebar-primary a')])
   .concat([...document.querySelectorAll('main figcaption *:not(a, a *, mjx-container *)')])
-  .filter(e => shown(e) && e.innerText.trim()
+  .filter(e => shown(e) && (e.innerText || '').trim()
     && contrast(e) < (e.closest('figcaption') && !e.closest('a') ? 7 : 4.5))
   .map(e => `${contrast(e).toFixed(2)}: ${name(e)}`)"""
 
