@@ -30,7 +30,6 @@ FIRST_CELLS = 3  # among which the first figure stands
 WITHOUT_FIGURES = {"corrections"}
 # Chapters that have not been brought to the size of a page yet.
 STILL_TOO_LONG = {
-    "taylor",
     "beta-bernoulli",
     "kl-divergence",
     "laplace",
