@@ -13,6 +13,8 @@ import nbformat
 from tools.execution import execute_all
 
 KEPT_CELL_METADATA = {"tags", "mystnb", "jupyter"}
+# What the book folds or leaves out of a page. Plain Jupyter knows no tags: it collapses a source by its metadata.
+FOLDING_TAGS = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 SOURCE = PROJECT["urls"].get("Source", "")
 SAY_HOW_TO_INSTALL = """\
@@ -86,9 +88,22 @@ def begin_with_installation(notebook: nbformat.NotebookNode) -> None:
     notebook.cells.insert(1, cell)
 
 
+def folded(cell: nbformat.NotebookNode) -> bool:
+    """Whether a code cell's source is out of sight on the page; the cell that says how to install is for Jupyter."""
+    return bool(FOLDING_TAGS & {*cell.metadata.get("tags", [])}) and cell.id != "installation"
+
+
+def collapse_folded(notebook: nbformat.NotebookNode) -> None:
+    """Let plain Jupyter collapse the sources that the page folds."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and folded(cell):
+            cell.metadata.setdefault("jupyter", {})["source_hidden"] = True
+
+
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Drop what differs from one machine or run to the next."""
+    """Drop what differs from one machine or run to the next, and collapse what the page folds."""
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
+    collapse_folded(notebook)
     for cell in notebook.cells:
         for key in cell.metadata.keys() - KEPT_CELL_METADATA:
             del cell.metadata[key]

@@ -1,7 +1,8 @@
 """Print the built pages as one book: _build/pdf/laplace-book.pdf.
 
 All pages become one document, in which a link from page to page is a link within it; Chromium
-typesets its formulas, as on the pages, and prints it with an outline of its headings.
+typesets its formulas, as on the pages, and prints it with an outline of its headings. It is printed
+twice: the first print says on which page each chapter begins, and the second has it in its contents.
 
 python -m tools.pdf
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import yaml
 from bs4 import BeautifulSoup, Tag
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from tools.chromium import chromium
 
@@ -30,6 +31,12 @@ FIT = """() => {
   }
 }"""
 
+# The numbers of pages, in the contents.
+NUMBER = """numbers => {
+  for (const place of document.querySelectorAll('.book-contents [data-page]'))
+    place.innerText = numbers[place.dataset.page];
+}"""
+
 
 def pages(toc: dict) -> list[str]:
     """The names of all pages in reading order."""
@@ -37,7 +44,12 @@ def pages(toc: dict) -> list[str]:
     return [toc["root"], *(chapter["file"] for chapter in chapters)]
 
 
-def one_document(html: Path, names: list[str], pdf: Path) -> str:
+def captions(toc: dict) -> dict[str, str]:
+    """What the part is called that begins with a page."""
+    return {part["chapters"][0]["file"]: part["caption"] for part in toc.get("parts", [])}
+
+
+def one_document(html: Path, names: list[str], pdf: Path, parts: dict[str, str]) -> str:
     """The source of one document, to be stored in the folder `pdf`, with the articles of all pages."""
     articles, contents, mathjax = [], [], []
     for name in names:
@@ -46,7 +58,11 @@ def one_document(html: Path, names: list[str], pdf: Path) -> str:
         folder = os.path.relpath((html / name).parent, pdf)
         belong_to(article, name, names, folder)
         title = article.select_one("h1").get_text().rstrip("#")
-        contents.append(f'<li><a href="#{prefix(name)}">{title}</a></li>')
+        if name in parts:
+            contents.append(f'<li class="part">{parts[name]}</li>')
+        contents.append(
+            f'<li><a href="#{prefix(name)}">{title}</a><span data-page="{prefix(name)}"></span></li>'
+        )
         article["id"] = prefix(name)
         articles.append(str(article))
         relocate(page.head, folder)
@@ -108,6 +124,35 @@ def relocate_one(element: Tag, folder: str) -> None:
             element[attribute] = f"{folder}/{address}"
 
 
+def page_numbers(pdf: bytes) -> dict[str, int]:
+    """The page, counted from 1, of each anchor that something in a PDF of Chromium leads to.
+
+    Chromium writes the objects of a PDF as plain text, streams apart: a tree of pages, and a table
+    of destinations, `/anchor [page 0 R /XYZ ...]`, each a reference to its page.
+    """
+    kids = {
+        number: re.findall(rb"(\d+) 0 R", children)
+        for number, children in re.findall(
+            rb"(\d+) 0 obj\n<</Type /Pages\n[^>]*?/Kids \[([^]]*)\]", pdf
+        )
+    }
+    root = re.search(rb"/Type /Catalog\n/Pages (\d+) 0 R", pdf)
+    table = re.search(rb"/Dests (\d+) 0 R", pdf)
+    if not (root and table):
+        raise ValueError("this PDF has no catalogue with pages and destinations")
+
+    def leaves(number: bytes) -> list[bytes]:
+        """The pages below an object of the tree, in order."""
+        below = kids.get(number)
+        return [number] if below is None else [leaf for kid in below for leaf in leaves(kid)]
+
+    place = {page: n for n, page in enumerate(leaves(root[1]), 1)}
+    start = pdf.index(b"\n%s 0 obj\n<<" % table[1])
+    destinations = pdf[start : pdf.index(b"endobj", start)]
+    found = re.findall(rb"/(\S+) \[(\d+) 0 R /XYZ", destinations)
+    return {name.decode(): place[page] for name, page in found}
+
+
 def print_book(source: Path, target: Path) -> None:
     """Print the document, once its formulas are typeset and fit the page."""
     if (found := chromium()) is None:
@@ -124,19 +169,28 @@ def print_book(source: Path, target: Path) -> None:
         page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         page.evaluate(FIT)
-        page.pdf(
-            path=target, prefer_css_page_size=True, outline=True, tagged=True, print_background=True
-        )
+        with_numbers(page, target)
         browser.close()
+
+
+def with_numbers(page: Page, target: Path) -> None:
+    """Print a document with the numbers of pages in its contents, which have their place from the start."""
+    numbers = page_numbers(page.pdf(prefer_css_page_size=True))
+    page.evaluate(NUMBER, numbers)
+    printed = page.pdf(
+        path=target, prefer_css_page_size=True, outline=True, tagged=True, print_background=True
+    )
+    if page_numbers(printed) != numbers:
+        sys.exit("make pdf: the contents changed the pages that they number")
 
 
 def main() -> None:
     """Print the book that make book has built."""
     html, folder = ROOT / "_build" / "html", ROOT / "_build" / "pdf"
-    names = pages(yaml.safe_load((ROOT / "_toc.yml").read_text()))
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
     folder.mkdir(parents=True, exist_ok=True)
     source, target = folder / "laplace-book.html", folder / "laplace-book.pdf"
-    source.write_text(one_document(html, names, folder))
+    source.write_text(one_document(html, pages(toc), folder, captions(toc)))
     print_book(source, target)
     print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
 

@@ -43,7 +43,7 @@ def cards_and_site_map(pages: str, title: str) -> dict[str, object]:
     return {
         "html_baseurl": base,
         "sitemap_url_scheme": "{link}",
-        "sitemap_excludes": ["genindex.html", "search.html"],
+        "sitemap_excludes": ["404.html", "genindex.html", "search.html"],
         "ogp_site_url": base,
         "ogp_site_name": title,
         "ogp_image": f"{base}_static/card.png",
@@ -68,6 +68,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     def show(app: Sphinx, config: Config) -> None:
         config.html_theme_options |= theme
+        # Where the pages lie on their host: one that is not there, at any depth, is answered by 404.html.
+        config.html_context["pages_folder"] = (
+            f"{urlsplit(pages).path.rstrip('/')}/" if pages else ""
+        )
         if pages:
             options = cards_and_site_map(pages, config.html_title)
             for name, value in options.items():

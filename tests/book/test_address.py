@@ -156,7 +156,7 @@ def test_an_address_is_installed_from_on_colab_and_named_elsewhere(monkeypatch, 
 
 def build(folder, urls):
     """The page, its notebook and the folder of a site whose notebook `make notebooks` has written."""
-    kept = shutil.ignore_patterns("*.ipynb", "*.md", "__pycache__")
+    kept = shutil.ignore_patterns("*.ipynb", "*.md", "moved.toml", "__pycache__")
     shutil.copytree(ROOT / "book", folder / "book", ignore=kept)
     shutil.copytree(ROOT / "tools", folder / "tools", ignore=kept)
     settings = (ROOT / "_config.yml").read_text()

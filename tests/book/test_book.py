@@ -14,6 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from tools.notebooks import collapse_folded, folded
+
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 WITHOUT_EXERCISES = {"corrections", "intro"}
@@ -22,6 +24,23 @@ MOST_IMAGE_BYTES = 150_000
 GATES = ("exercise-start", "exercise-end", "solution-start", "solution-end")
 FEWEST_WORDS = 20  # of an alternative text
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
+MOST_VISIBLE_CODE = 32  # cells, outside solutions
+MOST_WORDS = 3_600  # outside solutions, displays and code
+FIRST_CELLS = 3  # among which the first figure stands
+WITHOUT_FIGURES = {"corrections"}
+# Chapters that have not been brought to the size of a page yet.
+STILL_TOO_LONG = {
+    "beta-bernoulli",
+    "kl-divergence",
+    "laplace",
+    "linear-gaussian",
+    "logistic-regression",
+    "model-comparison",
+    "neural-network",
+    "scaling",
+    "sigmoid-coin",
+    "structured-curvature",
+}
 
 
 def code_cells(notebook):
@@ -119,6 +138,63 @@ def code_in_solutions(notebook):
     return count
 
 
+def outside_solutions(notebook):
+    """The cells between solutions, in which a reader goes from the question to the answer."""
+    inside, found = False, []
+    for cell in notebook.cells:
+        marks = cell.cell_type == "markdown" and re.findall(
+            r"\{solution-(start|end)\}", cell.source
+        )
+        inside = marks[-1] == "start" if marks else inside
+        if not inside:
+            found.append(cell)
+    return found
+
+
+def words(text):
+    """The number of words outside displays, formulas and code."""
+    text = re.sub(r"\$\$.*?\$\$", "", text, flags=re.S)
+    return len(re.findall(r"[A-Za-z]{2,}", re.sub(r"`[^`]*`|\$[^$]*\$", "", text)))
+
+
+def too_much_for_a_page(notebook):
+    """More visible code cells, or more words, than one reads to the end."""
+    cells = outside_solutions(notebook)
+    seen = [c for c in cells if c.cell_type == "code" and c.id != "installation" and not folded(c)]
+    written = sum(words(c.source) for c in cells if c.cell_type == "markdown")
+    complaints = [f"{len(seen)} visible code cells, at most {MOST_VISIBLE_CODE}"]
+    complaints += [f"{written} words, at most {MOST_WORDS}"]
+    over = (len(seen) > MOST_VISIBLE_CODE, written > MOST_WORDS)
+    return [text for text, is_over in zip(complaints, over, strict=True) if is_over]
+
+
+def shows_a_figure(cell):
+    """Whether a cell draws one, moves one, or is prose with one."""
+    if cell.cell_type == "markdown":
+        return bool(re.search(r"!\[[^]]*\]\(|<svg\b|\{figure\}", cell.source))
+    data = [output.get("data", {}) for output in cell.outputs]
+    return any(kind in d for d in data for kind in IMAGES) or any(
+        "<svg" in d.get("text/html", "") for d in data
+    )
+
+
+def late_picture(notebook):
+    """The first cells that a reader sees, without a figure."""
+    seen = [c for c in notebook.cells if "remove-cell" not in c.metadata.get("tags", [])]
+    if any(shows_a_figure(cell) for cell in seen[:FIRST_CELLS]):
+        return []
+    return [f"no figure among the first {FIRST_CELLS} cells"]
+
+
+def open_in_plain_jupyter(notebook):
+    """Folded on the page, and not collapsed where there is no page."""
+    return [
+        f"cell {n}: folded, but jupyter.source_hidden is not set: run make notebooks"
+        for n, cell in code_cells(notebook)
+        if folded(cell) and cell.metadata.get("jupyter", {}).get("source_hidden") is not True
+    ]
+
+
 def lost_in_plain_jupyter(notebook):
     """Links without a text, and directives with text within backticks.
 
@@ -146,13 +222,21 @@ CHECKS = [
     opaque_figures,
     missing_exercises,
     lost_in_plain_jupyter,
+    open_in_plain_jupyter,
+    too_much_for_a_page,
+    late_picture,
 ]
+EXCUSED = {
+    missing_exercises: WITHOUT_EXERCISES,
+    too_much_for_a_page: STILL_TOO_LONG,
+    late_picture: STILL_TOO_LONG | WITHOUT_FIGURES,
+}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter(path, check):
-    if check is missing_exercises and path.stem in WITHOUT_EXERCISES:
+    if path.stem in EXCUSED.get(check, ()):
         return
     complaints = check(nbformat.read(path, as_version=4))
     assert not complaints, f"book/{path.name}: " + "; ".join(complaints)
@@ -213,6 +297,19 @@ def swap(number, old, new):
     return spoil
 
 
+def fold(notebook):
+    notebook.cells[1].metadata.tags = ["hide-input"]
+
+
+def add(*cells, at):
+    def spoil(notebook):
+        notebook.cells[at:at] = cells
+        for n, cell in code_cells(notebook):
+            cell.execution_count = n
+
+    return spoil
+
+
 def output(*arguments, **fields):
     return lambda notebook: notebook.cells[1].outputs.append(
         nbformat.v4.new_output(*arguments, **fields)
@@ -252,6 +349,16 @@ SPOILT = {
         lost_in_plain_jupyter,
         swap(0, "A title", "A title\n\n```{prf:theorem} Title\n$x$\n```"),
     ),
+    "folded and open in Jupyter": (open_in_plain_jupyter, fold),
+    "33 cells of code": (
+        too_much_for_a_page,
+        add(*(nbformat.v4.new_code_cell("x = 1") for _ in range(MOST_VISIBLE_CODE)), at=2),
+    ),
+    "too many words": (too_much_for_a_page, swap(0, "A title", "word " * MOST_WORDS)),
+    "figure in the fourth cell": (
+        late_picture,
+        add(*(nbformat.v4.new_markdown_cell("Words.") for _ in range(FIRST_CELLS)), at=0),
+    ),
     "solutions without code": (missing_exercises, remove_code_of_solutions),
 }
 
@@ -265,3 +372,38 @@ def test_check_notices(fault):
     spoil(spoilt)
     assert check(spoilt)
     assert not [c.__name__ for c in CHECKS if c is not check and c(spoilt)]
+
+
+def test_solutions_and_folded_cells_are_not_counted():
+    notebook = good_chapter()
+    cells = [nbformat.v4.new_code_cell("x = 1") for _ in range(MOST_VISIBLE_CODE + 1)]
+    add(*cells, nbformat.v4.new_markdown_cell("word " * MOST_WORDS), at=5)(notebook)
+    assert too_much_for_a_page(notebook) == []
+    notebook = good_chapter()
+    add(*cells, at=2)(notebook)
+    assert too_much_for_a_page(notebook)
+    for cell in cells:
+        cell.metadata.tags = ["hide-input"]
+    assert too_much_for_a_page(notebook) == []
+
+
+def test_what_the_page_folds_is_collapsed_by_make_notebooks():
+    notebook = good_chapter()
+    fold(notebook)
+    collapse_folded(notebook)
+    assert open_in_plain_jupyter(notebook) == []
+    assert "jupyter" not in notebook.cells[5].metadata
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        nbformat.v4.new_markdown_cell("![A map.](map.svg)"),
+        nbformat.v4.new_code_cell(
+            outputs=[nbformat.v4.new_output("execute_result", data={"text/html": "<svg></svg>"})]
+        ),
+    ],
+    ids=["in prose", "that moves"],
+)
+def test_a_figure_opens_a_chapter(cell):
+    assert shows_a_figure(cell)

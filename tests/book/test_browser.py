@@ -125,10 +125,13 @@ BAD_IMAGES = """() => {
     ...images.filter(i => !described(i)).map(i => `no alternative text: ${i.src}`)];
 }"""
 
+# A caption, which is smaller than the text and says what to conclude, needs more contrast than the least.
 FAINT = """() => ['p', 'li', 'td', 'th', 'h1', 'h2', 'h3', 'a', 'figcaption', 'pre', 'pre span',
     'mjx-container'].flatMap(tag => [...document.querySelectorAll(`main ${tag}`)])
   .concat([...document.querySelectorAll('.bd-sidebar-primary a')])
-  .filter(e => shown(e) && e.innerText.trim() && contrast(e) < 4.5)
+  .concat([...document.querySelectorAll('main figcaption *:not(a, a *, mjx-container *)')])
+  .filter(e => shown(e) && (e.innerText || '').trim()
+    && contrast(e) < (e.closest('figcaption') && !e.closest('a') ? 7 : 4.5))
   .map(e => `${contrast(e).toFixed(2)}: ${name(e)}`)"""
 
 CUT_OFF = """() => [...document.querySelectorAll('.bd-article :is(p, li) mjx-container:not([display])')]
@@ -224,6 +227,18 @@ FAULTS = {
     BAD_IMAGES: '<main><img src="nowhere.png" width="9" height="9"></main>',
     FAINT: '<main><p style="color: #aaa; background: #fff">Faint</p></main>',
 }
+
+
+CAPTION = '<main><figure><figcaption style="color: {}; background: #fff">A bell.</figcaption></figure></main>'
+
+
+def test_a_caption_needs_more_contrast_than_text(browser):
+    page = browser.new_page()
+    page.set_content(CAPTION.format("#595959"))
+    assert sees(page, FAINT) == []
+    page.set_content(CAPTION.format("#666"))
+    assert sees(page, FAINT)
+    page.close()
 
 
 @pytest.mark.parametrize("check", FAULTS, ids=["cut off", "formulas", "images", "contrast"])

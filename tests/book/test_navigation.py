@@ -1,12 +1,15 @@
 """The map of chapters says what the chapters say; every notebook says how to install the package."""
 
+import importlib.util
 import re
-from types import SimpleNamespace
+from itertools import combinations
 
 import nbformat
 import pytest
 
-from tests.book.test_book import CHAPTERS, ROOT, WITHOUT_EXERCISES, code_cells
+from tests.book.test_book import CHAPTERS, ROOT, code_cells
+from tools import draw_map
+from tools.draw_map import Said, said
 from tools.notebooks import SOURCE, begin_with_installation, installation
 
 
@@ -15,55 +18,117 @@ def read(page):
 
 
 @pytest.fixture(scope="module")
-def chapter_map():
-    """The titles, ways and prerequisites that the first page draws."""
-    names = {}
-    for cell in read("intro").cells:
-        if cell.id in ("ways-titles", "ways-lines"):
-            exec(cell.source, names)
-    return SimpleNamespace(**names)
+def book():
+    """What each chapter says that it builds on."""
+    return draw_map.chapters()
 
 
-def ancestors(builds_on, page):
-    return set(builds_on[page]).union(*(ancestors(builds_on, other) for other in builds_on[page]))
+def test_committed_map_is_what_the_chapters_say(book):
+    assert draw_map.MAP.read_text() == draw_map.draw(book), "run python -m tools.draw_map"
+    other = book | {"scaling": Said({"taylor"}, set())}
+    assert draw_map.MAP.read_text() != draw_map.draw(other)
 
 
-def said_to_build_on(text):
-    """The chapters in the sentences of a title cell that say what the chapter builds on."""
-    sentences = re.split(r"(?<=\.)\s", text)
-    said = " ".join(s for s in sentences if re.search(r"\b(builds on|continues)\b", s))
-    return set(re.findall(r"\]\(([\w-]+)\.ipynb\)", said)) | set(
-        re.findall(r"\{prf:ref\}`([\w-]+)-theorem`", said)
-    )
+def test_map_has_every_chapter_of_the_menu(book):
+    assert set(book) == {path.stem for path in CHAPTERS} - draw_map.NO_CHAPTERS
+    with pytest.raises(KeyError, match="no place on the map for .'new'"):
+        draw_map.draw(book | {"new": Said({"taylor"}, set())})
 
 
-def complaints_about_map(chapter_map, titles):
-    """What the map and the chapters' first cells say differently."""
-    builds_on, complaints = chapter_map.builds_on, []
-    for page, text in titles.items():
-        said = said_to_build_on(text)
-        complaints += [f"{page}: a line from {p}" for p in set(builds_on[page]) - said - {"intro"}]
-        missing = said - ancestors(builds_on, page)
-        complaints += [f"{page}: no line from {other}" for other in missing]
+def test_every_chapter_says_what_it_builds_on(book):
+    first, *others = book
+    assert book[first] == Said(set(), set())
+    for page in others:
+        needs, uses = book[page]
+        assert needs and needs | uses <= set(book), page
+
+
+def test_arrows_of_the_map_go_down_and_its_boxes_lie_apart(book):
+    for begin, end, _ in draw_map.arrows(book):
+        assert draw_map.PLACES[begin].row < draw_map.PLACES[end].row
+    places = [draw_map.PLACES[page] for page in book]
+    for a, b in combinations(places, 2):
+        assert a.row != b.row or abs(a.column - b.column) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "needs", "uses"),
+    [
+        ("It builds on the expansion of [T](taylor.ipynb). See [S](scaling.ipynb).", "taylor", ""),
+        ("It continues [N](a.ipynb), and builds on the conditional of [L](b.ipynb).", "a", "b"),
+        ("It builds on [L](a.ipynb); two facts from [G](b.ipynb) are stated.", "a", "b"),
+        ("It builds on facts of [L](a.ipynb) and on [G](b.ipynb) and on [L](a.ipynb).", "a b", ""),
+        ("It builds on {prf:ref}`laplace-theorem` and on derivatives.", "laplace", ""),
+        ("It is about [T](taylor.ipynb).", "", ""),
+    ],
+)
+def test_what_a_chapter_says_is_understood(text, needs, uses):
+    assert said(text) == Said(set(needs.split()), set(uses.split()))
+
+
+def test_an_arrow_that_follows_from_others_is_left_out():
+    book = {
+        "a": Said(set(), set()),
+        "b": Said({"a"}, set()),
+        "c": Said({"a", "b"}, set()),
+        "d": Said({"c"}, {"a"}),
+        "e": Said({"a"}, {"b"}),
+        "f": Said({"b", "e"}, set()),
+    }
+    assert draw_map.arrows(book) == [
+        ("a", "b", "needs"),
+        ("b", "c", "needs"),
+        ("c", "d", "needs"),
+        ("a", "e", "needs"),
+        ("b", "e", "uses"),
+        ("b", "f", "needs"),
+        ("e", "f", "needs"),
+    ]
+
+
+def test_a_weekend_leaves_out_nothing_that_it_needs(book):
+    graph = {page: needs | uses for page, (needs, uses) in book.items()}
+    weekend = {page for page in book if draw_map.PLACES[page].way != "course"}
+    assert set().union(*(draw_map.ancestors(graph, page) for page in weekend)) <= weekend
+
+
+def missing_parts(text, chapters):
+    """Of the rows that name a chapter and, in italics, its parts: those that the chapter does not have."""
+    complaints = []
+    for line in text.splitlines():
+        for page, parts in re.findall(
+            r"\]\(([\w-]+)\.ipynb\): ((?:\*[^*]+\*[,;.] ?(?:and )?)+)", line
+        ):
+            there = set(re.findall(r"^#+ (.*)$", chapters(page), re.M))
+            complaints += [
+                f"{page}: {p}" for p in re.findall(r"\*([^*]+)\*", parts) if p not in there
+            ]
     return complaints
 
 
-def test_map_has_every_chapter(chapter_map):
-    chapters = {path.stem for path in CHAPTERS} - WITHOUT_EXERCISES
-    assert set(chapter_map.titles) == set(chapter_map.builds_on) == chapters | {"intro"}
+def text_of(page):
+    return "\n".join(cell.source for cell in read(page).cells if cell.cell_type == "markdown")
 
 
-def test_map_agrees_with_the_chapters(chapter_map):
-    titles = {page: read(page).cells[0].source for page in chapter_map.titles}
-    assert complaints_about_map(chapter_map, titles) == []
-    assert complaints_about_map(chapter_map, titles | {"taylor": "It builds on [](scaling.ipynb)."})
-    assert complaints_about_map(chapter_map, titles | {"scaling": "It builds on nothing."})
+def test_the_parts_that_the_first_page_names_are_there():
+    text = text_of("intro")
+    named = re.findall(r"\]\([\w-]+\.ipynb\): \*", text)
+    assert named
+    assert missing_parts(text, text_of) == []
+    assert missing_parts("[A](a.ipynb): *Here*, and *There*.", lambda page: "## Here") == [
+        "a: There"
+    ]
 
 
-def test_a_weekend_leaves_out_nothing_that_it_needs(chapter_map):
-    weekend = {page for page, way in chapter_map.way.items() if way != "course"}
-    needed = set().union(*(ancestors(chapter_map.builds_on, page) for page in weekend))
-    assert needed <= weekend
+def test_the_drawing_takes_the_place_and_the_description_of_its_picture():
+    spec = importlib.util.spec_from_file_location(
+        "chapter_map", ROOT / "book" / "_extensions" / "chapter_map.py"
+    )
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    body = '<p><img alt="A map." src="../_images/map.svg" /></p><img src="../_images/a.png">'
+    drawing = '<svg aria-label="Short"><a href="b.html"></a></svg>'
+    shown = '<svg aria-label="A map."><a href="b.html"></a></svg>'
+    assert module.with_links(body, drawing) == f'<p>{shown}</p><img src="../_images/a.png">'
 
 
 def without_installation(notebook):

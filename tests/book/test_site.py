@@ -8,9 +8,11 @@ from urllib.parse import parse_qs, urlparse
 from xml.etree import ElementTree
 
 import pytest
+from bs4 import BeautifulSoup
 
 from tests.book.test_book import CHAPTERS, ROOT
 from tests.test_packaging import PROJECT
+from tools.draw_map import chapters
 
 HTML = ROOT / "_build" / "html"
 SOURCE = PROJECT["urls"].get("Source", "")
@@ -80,12 +82,11 @@ def test_every_notebook_can_be_downloaded_and_with_an_address_launched_and_edite
         assert (HTML / "_sources" / path).read_bytes() == notebook.read_bytes()
 
 
-def test_map_of_chapters_leads_to_pages():
-    text = (HTML / "book" / "intro.html").read_text()
-    group = text[text.index('aria-label="Map of the chapters"') : text.index('<b class="hour"')]
-    pages = re.findall(r'href="([^"]+)"', group)
-    assert len(pages) > 10
-    assert {f"book/{page}" for page in pages} <= set(PAGES)
+def test_map_of_chapters_leads_to_every_chapter():
+    page = BeautifulSoup((HTML / "book" / "intro.html").read_text(), "html.parser")
+    boxes = page.select(".chapter-map svg a")
+    assert [a["href"].removesuffix(".html") for a in boxes] == list(chapters())
+    assert {f"book/{a['href']}" for a in boxes} <= set(PAGES)
 
 
 def test_execution_times_name_every_notebook():
