@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 from scipy.special import expit, ndtr
 from sklearn.linear_model import LogisticRegression
 
@@ -60,7 +60,7 @@ def test_o_rings():
 
 
 def test_o_rings_exactly():
-    """Mean of the slope and the prediction at 31 F by adaptive quadrature in two dimensions."""
+    """The posterior of the slope and the risk at 31 F by adaptive quadrature in two dimensions."""
     features, targets = o_rings()
 
     def joint(slope, intercept, power=0, cold=False):
@@ -69,12 +69,45 @@ def test_o_rings_exactly():
         value = np.exp(log_likelihood - (slope**2 + intercept**2) / 2 + 14) * slope**power
         return value * expit(1.5 * intercept - 3.9 * slope) if cold else value
 
-    def integral(*options):
-        return integrate.dblquad(joint, -4, 3, -6, 3, args=options, epsabs=1e-8, epsrel=1e-6)[0]
+    def integral(*options, to=3.0):
+        return integrate.dblquad(joint, -4, 3, -6, to, args=options, epsabs=1e-8, epsrel=1e-6)[0]
 
     Z = integral()
     assert round(integral(1) / Z, 2) == -1.36
     assert round(integral(0, True) / Z, 3) == 0.931
+    assert round(integral(to=0.0) / Z, 3) == 0.989
+    assert round(1 - integral(to=0.0) / Z, 4) == 0.0107
+
+    below = [integral(to=-np.log(odds)) / Z for odds in (1.212, 13.90)]
+    np.testing.assert_allclose(below, [0.975, 0.025], atol=2e-4)
+    sd = 0.6012
+    ends = [integral(to=-1.2648 + z * sd) / Z for z in (-1.96, 1.96)]
+    assert round(ends[1] - ends[0], 3) == 0.939
+
+
+def test_newton_without_halving_jumps_between_two_points():
+    """As on the page: m_0 = (0, 3) and S_0 = 100 I. The minimum is that of SciPy's BFGS."""
+    features, targets = o_rings()
+    features = features / [1.5, 1.0]
+    m_0 = np.array([0.0, 3.0])
+
+    def loss(w):
+        logits = features @ w
+        prior = np.sum((w - m_0) ** 2) / 200
+        return prior + np.logaddexp(0, logits).sum() - targets @ logits
+
+    w, path = m_0, []
+    for _ in range(12):
+        y = expit(features @ w)
+        gradient = (w - m_0) / 100 + features.T @ (y - targets)
+        hessian = np.eye(2) / 100 + (features.T * y * (1 - y)) @ features
+        w = w - np.linalg.solve(hessian, gradient)
+        path.append(w)
+    np.testing.assert_allclose(path[8], [700, -437], atol=1e-6)
+    np.testing.assert_allclose(path[9], [-1600, -337], atol=1e-6)
+    np.testing.assert_allclose(path[10:], path[8:10], atol=1e-6)
+    lowest = optimize.minimize(loss, np.zeros(2), method="BFGS", options={"gtol": 1e-8})
+    np.testing.assert_allclose(lowest.x, [-1.1922, -2.2587], atol=5e-5)
 
 
 @pytest.mark.parametrize("mean", [-3.0, 0.5, 8.0])
@@ -99,29 +132,40 @@ def test_the_mean_of_a_probit():
     np.testing.assert_allclose(average, ndtr(1.3 / np.hypot(1 / 0.6, 0.9)), rtol=1e-12)
 
 
-def test_irises_along_a_ray():
-    flowers = lb.datasets.iris()
-    petals = flowers.measurements[50:, 2:]
-    x = (petals - petals.mean(0)) / petals.std(0)
-    features = 2.5 * np.column_stack([np.ones(100), x])
-    mode = mode_by_scikit_learn(features, flowers.species[50:] == 2)
-    S_N = covariance(features, mode)
-    assert np.round(2.5 * mode, 3).tolist() == [0.319, 3.364, 3.393]
-    v = np.array([0.0, -1.0, 1.0])
-    assert round(ndtr(v @ mode / np.sqrt(v @ S_N @ v)), 4) == 0.5070
-
-
-def test_tumours():
+def split(seed):
+    """Features in units of the prior's standard deviation, and outcomes: to train on, and held out."""
     tumours = lb.datasets.breast_cancer()
-    order = np.random.default_rng(0).permutation(569)
-    train, held = order[:60], order[60:]
-    x = tumours.measurements - tumours.measurements[train].mean(0)
-    features = 2.5 * np.column_stack([np.ones(569), x / x[train].std(0)])
-    mode = mode_by_scikit_learn(features[train], tumours.malignant[train])
-    S_N = covariance(features[train], mode)
-    sign = 2 * tumours.malignant[held] - 1
-    mean = sign * (features[held] @ mode)
-    variance = ((features[held] @ S_N) * features[held]).sum(1)
-    averages = [normal_mean_of_sigmoid(*row) for row in zip(mean, variance, strict=True)]
-    assert round(-np.logaddexp(0, -mean).mean(), 3) == -0.158
-    assert round(np.log(averages).mean(), 3) == -0.168
+    order = np.random.default_rng(seed).permutation(569)
+    x = tumours.measurements - tumours.measurements[order[:60]].mean(0)
+    features = 2.5 * np.column_stack([np.ones(569), x / x[order[:60]].std(0)])[order]
+    targets = tumours.malignant[order]
+    return features[:60], targets[:60], features[60:], targets[60:]
+
+
+def test_tumours_along_a_ray():
+    features, targets = split(0)[:2]
+    features = features[:, [0, 2, 8]]  # texture and concave points
+    mode = mode_by_scikit_learn(features, targets)
+    S_N = covariance(features, mode)
+    assert np.round(2.5 * mode, 2).tolist() == [-0.73, 1.88, 3.75]
+    v = np.array([0.0, -1.0, 1.0])
+    assert round(ndtr(v @ mode / np.sqrt(v @ S_N @ v)), 4) == 0.9594
+
+
+def test_tumours_held_out():
+    """The means of the log scores over 25 splits."""
+    z = np.linspace(-8, 8, 2001)
+    density = stats.norm.pdf(z) * (z[1] - z[0])
+    scores = []
+    for seed in range(25):
+        features, targets, new, new_targets = split(seed)
+        mode = mode_by_scikit_learn(features, targets)
+        S_N = covariance(features, mode)
+        sign = 2 * new_targets - 1
+        mean, sd = sign * (new @ mode), np.sqrt(((new @ S_N) * new).sum(1))
+        averages = expit(mean[:, None] + sd[:, None] * z) @ density
+        scores.append([np.log(expit(mean)).mean(), np.log(averages).mean()])
+    plug_in, averaged = np.transpose(scores)
+    assert round(plug_in.mean(), 3) == -0.199
+    assert round(averaged.mean(), 3) == -0.194
+    assert sum(averaged > plug_in) == 14

@@ -1,4 +1,4 @@
-"""The claims of the chapter on model comparison, against closed forms and SciPy's quadrature."""
+"""The claims of the chapter on model comparison, and evidences of the O-rings, in other ways than there."""
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +71,52 @@ def test_bayes_factors_of_the_pines():
     ]
     assert factors[0] == pytest.approx(4553.65, abs=0.1)
     assert factors[1] == pytest.approx(7024.14, abs=0.1)
+
+
+def log_evidence(X, m_0, Q_0):
+    """As multivariate_t, of the pines' strength with any columns and any normal-gamma prior."""
+    y = lb.datasets.radiata_pine("friel_wyse").strength
+    shape = B_0 / A_0 * (np.eye(len(y)) + X @ np.linalg.inv(Q_0) @ X.T)
+    return stats.multivariate_t(X @ m_0, shape, df=2 * A_0).logpdf(y)
+
+
+def test_a_second_slope_of_the_pines():
+    """It never has more than a tenth of a nat, and each tenfold width of its prior costs a factor of ten."""
+    x, z = (pine("friel_wyse", which)[1] for which in (0, 1))
+    X, m_0 = np.column_stack([np.ones(42), z, x]), np.append(M_0, 0)
+    one_slope = log_evidence(X[:, :2], M_0, Q_0)
+
+    def log_bayes_factor(r):
+        return log_evidence(X, m_0, np.diag([0.06, 6, r**-2])) - one_slope
+
+    at = [round(log_bayes_factor(r), 2) for r in (0.1, 0.41, 4.1, 41)]
+    assert at == [0.10, -0.49, -2.69, -4.99]
+    assert max(log_bayes_factor(r) for r in np.geomspace(0.003, 300, 41)) < 0.12
+    tenfold = log_bayes_factor(300) - log_bayes_factor(30)
+    assert tenfold == pytest.approx(-np.log(10), abs=1e-3)
+
+    no_slope = log_evidence(X[:, :1], M_0[:1], Q_0[:1, :1])
+    any_slope = log_evidence(X[:, :2], np.array([3000.0, 0.0]), Q_0)
+    assert round(any_slope - no_slope, 1) == 50.9
+
+
+def test_leaving_one_pine_out():
+    """The sum over 42 refits, by the ratio of two evidences each, is the one that draws give."""
+    data = lb.datasets.radiata_pine("friel_wyse")
+    totals = []
+    for density in data[1:]:
+        X = np.column_stack([np.ones(42), density - density.mean()])
+        shape = B_0 / A_0 * (np.eye(42) + X @ np.linalg.inv(Q_0) @ X.T)
+        mean = X @ M_0
+
+        def log_p(rows, mean=mean, shape=shape):
+            part = stats.multivariate_t(mean[rows], shape[np.ix_(rows, rows)], df=2 * A_0)
+            return part.logpdf(data.strength[rows])
+
+        everything = np.arange(42)
+        whole = log_p(everything)
+        totals.append(sum(whole - log_p(np.delete(everything, n)) for n in everything))
+    np.testing.assert_allclose(totals, [-306.6, -298.0], atol=0.06)
 
 
 @pytest.mark.parametrize("which", [0, 1])
