@@ -40,6 +40,12 @@ def equal_draws(number):
     return float(_bridge(np.zeros((1, number)), np.zeros(number)).standard_error)
 
 
+def in_reach(number):
+    """Of a hundred draws from q so many have a density under the posterior, and all the same."""
+    proposed = np.where(np.arange(100) < number, 0.0, -50.0)
+    return float(_bridge(np.zeros((1, 100)), proposed).standard_error)
+
+
 def other_units(units):
     """Of a number that single precision does not hold, 17.6 of its units in the last place."""
     return same_numbers(np.array([1.1]), np.array([1.1 + units * np.spacing(1.1)]))
@@ -91,6 +97,7 @@ THRESHOLDS = {
         (0.999, Refused(ValueError, "N, 1 or more, not 0.999")),
     ),
     "draws on the sides of a bridge": (equal_draws, (10, 0.0), (9, np.inf)),
+    "draws that reach the other side of a bridge": (in_reach, (10, 0.3), (9, np.inf)),
     "an error of an evidence": (
         lambda error: lb.compare({"a": lb.Estimate(-1.0, error)})["log evidence"][0].standard_error,
         (0.0, 0.0),

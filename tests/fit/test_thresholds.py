@@ -10,9 +10,10 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.fit import laplace_of_chunks
-from laplacebook.fit.chunk_checks import require_same_prior
+from laplacebook.fit.chunk_checks import require_same_prior, require_sum_of_chunks
 from laplacebook.fit.digest import digest, same
 from laplacebook.fit.laplace import distinct
+from laplacebook.model.density import ModelDensity
 from laplacebook.model.trace import Terms
 from tests.models import coin
 from tests.thresholds import Refused, check, sides
@@ -39,6 +40,18 @@ def priors(apart):
     require_same_prior(terms(0.0, 0.0), terms(*apart))
 
 
+def prior_by_number(apart):
+    """A log prior that is less by so much with several rows than with one."""
+
+    def model(y):
+        w = numpyro.sample("w", dist.Normal(0, jnp.exp(jnp.asarray(apart * (len(y) > 1)))))
+        with numpyro.plate("N", len(y)):
+            numpyro.sample("y", dist.Normal(w, 1), obs=y)
+
+    density = ModelDensity.of(model, (np.zeros(3),))
+    return require_sum_of_chunks(density, None, jnp.zeros(1)).dimension
+
+
 def same_data(units):
     """Of a number that single precision does not hold, 17.6 of its units in the last place."""
     return same(digest([1.1]), digest([1.1 + units * np.spacing(1.1)]), EPS)
@@ -58,6 +71,8 @@ def ordered(p):
     return bool(0 <= low < high <= 1)
 
 
+UNIT = ROOT * (1 + np.log(2 * np.pi) / 2)
+
 THRESHOLDS = {
     "modes that are one": (modes, (0.099, 1), (-0.099, 1), (0.101, 2), (-0.101, 2)),
     "a prior that is the same in each chunk": (
@@ -65,6 +80,12 @@ THRESHOLDS = {
         ((0.9 * ROOT, 0.0), None),
         ((1.1 * ROOT, 0.0), Refused(lb.UnsupportedModel, "depends on the data of the chunk")),
         ((-1.1 * ROOT, 0.0), Refused(lb.UnsupportedModel, "depends on the data of the chunk")),
+    ),
+    "a prior that is the same for one row as for several": (
+        prior_by_number,
+        (0.99 * UNIT, 1),
+        (1.01 * UNIT, Refused(lb.UnsupportedModel, "with one row the latent sites have another")),
+        (-1.01 * UNIT, Refused(lb.UnsupportedModel, "with one row the latent sites have another")),
     ),
     "latent values that are the same in each chunk": (
         priors,
@@ -102,6 +123,23 @@ def test_coordinates_of_data_in_chunks(monkeypatch):
     monkeypatch.setattr(laplace_of_chunks, "MANY", 0)
     with pytest.raises(lb.UnsupportedModel, match="has 1 coordinates"):
         lb.laplace_of_chunks(coin, lb.Chunks(TOSSES, size=2))
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.1, False), (-1.1, False)])
+def test_a_log_joint_that_is_the_same_in_the_last_pass(monkeypatch, share, fits):
+    along = laplace_of_chunks._along
+    apart = share * ROOT * (1 + abs(float(COIN.log_likelihood + COIN.log_prior)))
+
+    def another(*args):
+        look, *rest = along(*args)
+        return look.at[0].add(apart), *rest
+
+    monkeypatch.setattr(laplace_of_chunks, "_along", another)
+    if fits:
+        assert lb.laplace_of_chunks(coin, lb.Chunks(TOSSES, size=3)).certificate.converged
+    else:
+        with pytest.raises(lb.LaplaceError, match="chunks change between passes"):
+            lb.laplace_of_chunks(coin, lb.Chunks(TOSSES, size=3))
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,15 @@ def finely_bent(change):
     return bool(follows_finely(values.ravel(), slopes.ravel()))
 
 
-def parabola(bend=0.0, shared=0.0, rise=0.0):
-    """Two looks at a parabola of two coordinates, off by so much of the change of slope that is told."""
+def parabola(bend=0.0, shared=0.0, rise=0.0, noise=0.0):
+    """Two looks at a parabola of two coordinates, off by so much of the change of slope that is told.
+
+    The noise is of the slope, of which four times as much may be added.
+    """
     size = probe(np.zeros(2))
     ahead = Seen(np.asarray(rise), (1 + bend + shared) * size)
     behind = Seen(np.asarray(rise), (-1 - bend + shared) * size)
-    return bool(_is_parabola(np.asarray(0.0), 0.0, 0.0, ahead, behind))
+    return bool(_is_parabola(np.asarray(0.0), noise * abs(size[0]), 0.0, ahead, behind))
 
 
 def saddle(curvature):
@@ -171,6 +174,18 @@ THRESHOLDS = {
         (-0.099, True),
         (0.101, False),
         (-0.101, False),
+    ),
+    "a curvature that changes within noise": (
+        lambda bend: parabola(bend=bend, noise=0.1),
+        (0.49, True),
+        (0.51, False),
+        (-0.51, False),
+    ),
+    "a slope that both sides share within noise": (
+        lambda shared: parabola(shared=shared, noise=0.1),
+        (1.39, True),
+        (1.41, False),
+        (-1.41, False),
     ),
     "a slope that both sides share": (
         lambda shared: parabola(shared=shared),
