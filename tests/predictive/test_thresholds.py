@@ -95,6 +95,11 @@ THRESHOLDS = {
         (8, True),
         (9, False),
     ),
+    "a mean below the upper end": (
+        lambda units: bool(_in_support(constraints.less_than(1.0), jnp.asarray(1 + units * EPS))),
+        (8, True),
+        (9, False),
+    ),
     "a mean above the lower end": (
         lambda units: bool(
             _in_support(constraints.greater_than(1.0), jnp.asarray(1 - units * EPS))
