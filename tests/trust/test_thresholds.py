@@ -9,6 +9,7 @@ import pytest
 import laplacebook as lb
 from laplacebook.base.estimate import Estimate
 from laplacebook.fit.maximum_likelihood import Highest
+from laplacebook.trust.slices import _name
 from laplacebook.trust.verdict import of_bound, of_evidence, of_modes, of_sample_size, of_tail
 from tests.models import coin
 from tests.thresholds import Refused, check, sides
@@ -32,6 +33,11 @@ def excess(nats):
     bound = Highest(APPROX.log_evidence - nats, APPROX.certificate)
     found = replace(FOUND, maximum_log_likelihood=bound)
     return bool(found.excess > 0), "impossible" in found.verdict
+
+
+def named(shares):
+    """An axis by the shares of the coordinates in the square of its length."""
+    return _name(np.sqrt(shares), "abcd")
 
 
 def rise(nats):
@@ -102,6 +108,13 @@ THRESHOLDS = {
         excess,
         (0.9 * SIZE, (False, False)),
         (-1.1 * SIZE, (False, False)),
+    ),
+    "coordinates in the name of an axis": (
+        named,
+        ([0.91, 0.09], "a"),
+        ([0.89, 0.11], "a + b"),
+        ([0.34, 0.33, 0.33], "a + b + c"),
+        ([0.26, 0.25, 0.25, 0.24], "a + b + c ..."),
     ),
     "draws": (
         lambda number: lb.diagnose(APPROX, KEY, number, starts=1).num_samples,
