@@ -34,29 +34,30 @@ def skew(size):
 
 
 class Bend(dist.Distribution):
-    """Of two numbers: a log density with the Hessian diag(-4, c), which is no distribution's."""
+    """Of three numbers: a log density with the Hessian diag(-4, -1, c), which is no distribution's."""
 
     support, arg_constraints = constraints.real_vector, {"a": constraints.real_vector}
     pytree_data_fields = ("a",)
 
     def __init__(self, a, c):
         self.a, self.c = a, c
-        super().__init__((), (2,), validate_args=False)
+        super().__init__((), (3,), validate_args=False)
 
     pytree_aux_fields = ("c",)
 
     def log_prob(self, value):
-        return -(4 * self.a[0] ** 2 - self.c * self.a[1] ** 2) / 2 + 0 * value.sum()
+        squares = self.a**2
+        return -(4 * squares[0] + squares[1] - self.c * squares[2]) / 2 + 0 * value.sum()
 
 
 def negative(size):
     """The eigenvalues of a low rank beside a prior of precision one."""
 
     def model():
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        numpyro.sample("y", Bend(w, size), obs=np.zeros(2))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+        numpyro.sample("y", Bend(w, size), obs=np.zeros(3))
 
-    found = low_rank_at(ModelDensity.of(model), jnp.zeros(2), 2)
+    found = low_rank_at(ModelDensity.of(model), jnp.zeros(3), 3)
     return np.asarray(found.values)
 
 
@@ -112,7 +113,7 @@ THRESHOLDS = {
     ),
     "a negative eigenvalue": (
         negative,
-        (0.9 * 4 * UNIT, np.array([4.0, 0.0])),
+        (0.9 * 4 * UNIT, np.array([4.0, 1.0, 0.0])),
         (1.1 * 4 * UNIT, Refused(lb.NotPositiveDefinite, "negative eigenvalue, -9.8e-13")),
     ),
     "one prior precision": (several_scales, (0.9e-6, WHOLE), (1.1e-6, np.nan)),
