@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
+from tests.thresholds import Refused, check, sides
 
 KINKS = {
     "abs": jnp.abs,
@@ -107,3 +108,51 @@ def test_mistakes_are_named(expand, error, message, f, x0, degree):
 def test_polynomial_refuses_points_of_another_dimension(shape):
     with pytest.raises(ValueError, match="the last axis of x must be 2 long"):
         taylor_polynomial(jnp.sum, jnp.zeros(2), 2)(jnp.ones(shape))
+
+
+def pole(distance):
+    """1 / (1 + x) so many units in the last place of x = 1 away from a pole, and its inverse there."""
+    f = taylor_coefficients(lambda x: 1 / ((x - 1) + distance * EPS), 1.0, 2)
+    return float(f[0]) * distance * EPS, float(f[1]) * (distance * EPS) ** 2
+
+
+def rectified(distance):
+    """So many steps beside the kink of a rectifier, of those with which its slope is looked at."""
+    return taylor_coefficients(jax.nn.relu, distance * EPS**0.5 / 64, 2).tolist()[1:]
+
+
+@jax.custom_jvp
+def bent(x, jump):
+    return jnp.where(x > 0, (1 + jump) * x, x)
+
+
+bent.defjvp(
+    lambda primals, tangents: (
+        bent(*primals),
+        jnp.where(primals[0] > 0, 1 + primals[1], 1) * tangents[0],
+    )
+)
+
+
+def jump(size):
+    """Of a slope of one, so much of the root of the precision."""
+    return taylor_coefficients(lambda x: bent(x, size * EPS**0.5), 0.0, 1).tolist()
+
+
+EPS = np.finfo(float).eps
+POLE, KINK = Refused(ValueError, "as beside a pole"), Refused(ValueError, "derivative of order 1")
+THRESHOLDS = {
+    "a pole": (pole, (1.01, (1.0, -1.0)), (0.99, POLE), (-1.01, (1.0, -1.0)), (-0.99, POLE)),
+    "a kink nearby": (rectified, (1.1, [1.0, 0.0]), (-1.1, [0.0, 0.0]), (0.9, KINK), (-0.9, KINK)),
+    "a slope that jumps": (jump, (1.9, [0.0, 1.0]), (2.1, KINK)),
+    "a degree": (
+        lambda degree: taylor_coefficients(jnp.exp, 0.0, degree).tolist(),
+        (0, [1.0]),
+        (-1, Refused(ValueError, "0 or more, not -1")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "x", "result"), sides(THRESHOLDS))
+def test_threshold(act, x, result):
+    check(act, x, result)

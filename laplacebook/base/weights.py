@@ -94,12 +94,12 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
     size = _tail_size(weights.size)
     below, *tail = np.sort(weights)[-size - 1 :]
     rounding = 10 * np.finfo(weights.dtype).eps * max(1, abs(tail[-1]))
-    if np.isneginf(tail[-1]):
+    if np.isneginf(tail[-1]) or tail[-1] - tail[0] <= rounding:
         return -inf
     # The fit divides by how far the first quarter of the tail reaches.
     quarter = tail[int(size / 4 + 0.5) - 1]
     reach = np.exp(float(quarter - tail[-1])) - np.exp(float(below - tail[-1]))
-    if quarter - below <= rounding or reach <= np.finfo(float).tiny:
+    if reach <= np.finfo(float).tiny or quarter - below <= rounding:
         return inf if tail[-1] - below > max(_LUMP, rounding) else -inf
     from arviz_stats.base.array import array_stats  # slow to import
 

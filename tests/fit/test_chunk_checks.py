@@ -146,6 +146,12 @@ REFUSED = {
         lb.UnsupportedModel,
         "support",
     ),
+    "data beside their support": (
+        logistic,
+        [(FEW[:40], CLASSES[:40]), (FEW[40:80], 2 * CLASSES[40:80])],
+        lb.NonFinite,
+        r"outside\s+the\s+support",
+    ),
     "growing": (logistic, Growing(), lb.LaplaceError, "change between passes"),
     "noisy": (logistic, Noisy(), lb.LaplaceError, "."),
     "large": (

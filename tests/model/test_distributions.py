@@ -193,3 +193,13 @@ def test_masked_rows_may_have_parameters_that_are_not_valid():
 
     approx = lb.laplace(model, np.array([1.0, -1.0]), np.array([True, False]))
     assert approx.mode["x"] == pytest.approx(0.25, rel=1e-8)
+
+
+def test_a_parameter_that_a_mask_shows_in_some_places_is_named():
+    def model(y, seen):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.handlers.mask(mask=seen):
+            numpyro.sample("y", dist.Normal(w, -1.0).expand([3]), obs=y)
+
+    with pytest.raises(lb.NonFinite, match="scale = -1 is not a scale of Normal"):
+        lb.laplace(model, np.zeros(3), np.array([True, False, True]))

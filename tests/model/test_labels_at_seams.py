@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from tests.model.test_labels import ONE, G, J, Y, effects, exact, groups
+from tests.model.test_labels import ONE, G, J, Y, effects, exact, groups, observe
 
 WRONG = np.where(G == 2, J + 5, G)
 LABEL = "label 9, first at \\[2\\]"
@@ -119,3 +119,14 @@ def test_prediction_of_other_outcomes(model):
     assert lb.predict(fit, np.array([0, 1]), **key) is not None
     with pytest.raises(lb.NonFinite, match="'g' has the label 300, first at \\[2\\]"):
         lb.predict(fit, np.array([0, 1, 300]), **key)
+
+
+def switched(g, y):
+    """At z = 0, where labels are looked for, it would be one too small."""
+    z = numpyro.sample("z", dist.Normal(5, 1))
+    observe(effects()[g - (z < 0.5)], y)
+
+
+def test_an_index_that_a_latent_site_decides_is_no_label_of_the_data():
+    found = lb.laplace(switched, G, Y)
+    np.testing.assert_allclose(found.log_evidence, exact(ONE[G]), rtol=1e-10)

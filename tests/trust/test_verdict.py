@@ -50,15 +50,19 @@ def test_sample_size():
     ] * 2
 
 
-@pytest.mark.parametrize(("shape", "level"), [(64.0, "good"), (8.0, "usable"), (2.0, "bad")])
-def test_skewness(shape, level):
-    """A Gamma density of that shape has the skewness 2 / sqrt(shape); the sign does not count."""
+@pytest.mark.parametrize(
+    ("skewness", "level"),
+    [(0.25, "good"), (0.495, "good"), (0.505, "usable"), (0.99, "usable"), (1.01, "bad")],
+)
+def test_skewness(skewness, level):
+    """That of a Gamma density is 2 over the root of its shape; the sign does not count."""
+    shape = 4 / skewness**2
     t = np.linspace(0, 200, 20_001)
     with np.errstate(divide="ignore"):
         density = np.exp((shape - 1) * np.log(t) - t)
     density /= np.trapezoid(density, t)
     skewed = Slice("x", t, density)
-    assert skewed.skewness == pytest.approx(2 / np.sqrt(shape), rel=2e-3)
+    assert skewed.skewness == pytest.approx(skewness, rel=2e-3)
     mirrored = Slice("y", -t[::-1], density[::-1])
     for slices in (
         [skewed],
