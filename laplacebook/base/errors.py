@@ -40,7 +40,7 @@ def _fill(text: str, label: str = "") -> str:
 class DoubtfulFit(UserWarning):
     """A prediction was made from draws of an approximation that may stand far from the posterior.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
     """
 
 

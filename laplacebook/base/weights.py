@@ -78,7 +78,7 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
     sampling (Vehtari, Simpson, Gelman, Yao, Gabry 2024, Journal of Machine Learning Research 25,
     72).
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:
         log_weights: shape (S,); minus infinity is a weight of zero.

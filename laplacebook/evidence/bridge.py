@@ -48,7 +48,7 @@ def bridge_sampling(
     draws, 94 % for a correlation of 0.9 and 92 % for 0.97; from one of 400 draws 96, 92 and 90 %. A
     mode that neither q nor the draws have seen is in neither. Not within a compiled program.
 
-    In the book: :doc:`/book/sigmoid-coin`.
+    In the book: :doc:`/book/computing-evidence`.
 
     Args:
         approx: the approximation q, of the model that the draws are of.

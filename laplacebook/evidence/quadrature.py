@@ -34,7 +34,7 @@ def gauss_hermite(
     value tells.
 
     In the book: :eq:`sigmoid-coin-rule` and :prf:ref:`sigmoid-coin-exact` of
-    :doc:`/book/sigmoid-coin`.
+    :doc:`/book/computing-evidence`.
 
     Args:
         approx: the approximation q = N(u_MAP, A^-1).

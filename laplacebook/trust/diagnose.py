@@ -77,8 +77,8 @@ def diagnose(
     - Under a proper prior the evidence is a mean of the likelihood, and cannot exceed its maximum.
       If that maximum is not certified, an excess makes q usable at best.
 
-    In the book: :prf:ref:`sigmoid-coin-variance` and :eq:`sigmoid-coin-pareto` of
-    :doc:`/book/sigmoid-coin`.
+    In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
+    :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:
         approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density`

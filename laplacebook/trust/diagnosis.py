@@ -46,7 +46,7 @@ _WIDTH = 96  # characters of a printed line
 class Diagnosis:
     """What :func:`diagnose` found about an approximation q, and what to make of it.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/sigmoid-coin`.
+    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Attributes:
         approx: the approximation.
