@@ -85,12 +85,14 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
 
     Returns:
         k-hat; where the largest weights but a few are equal up to rounding, and so have no tail,
-        minus infinity, or infinity if those few are larger by 1 % or more; NaN for fewer than 25
-        draws, or of weights that are NaN.
+        minus infinity, or infinity if those few are larger by 1 % or more, or infinite; NaN for
+        fewer than 25 draws, or of weights that are NaN.
     """
     weights = np.asarray(log_weights)
     if weights.size < _FEWEST or np.isnan(weights).any():
         return nan
+    if np.isposinf(weights).any():
+        return inf
     size = _tail_size(weights.size)
     below, *tail = np.sort(weights)[-size - 1 :]
     rounding = 10 * np.finfo(weights.dtype).eps * max(1, abs(tail[-1]))

@@ -31,7 +31,7 @@ def marginalize(
     For each value of the other latent sites h, the hyperparameters, it finds the mode of the sites z
     given h and adds the Laplace approximation of the logarithm of their integral, as a factor:
 
-    log p(D | h) = log p(D, z_MAP | h) + (d/2) log 2 pi - (1/2) log |A(h)|, with z_MAP and A both at h
+    ``log p(D | h) = log p(D, z_MAP | h) + (d/2) log 2 pi - (1/2) log |A|``, with z_MAP and A both at h
 
     (Tierney and Kadane 1986, Journal of the American Statistical Association 81, 82-86). It is exact
     where z is Gaussian given h and the data. Derivatives go through the mode of z, to second order, so
@@ -42,6 +42,8 @@ def marginalize(
     The mode of the marginal model under :func:`~laplacebook.maximum_likelihood` is the estimate of TMB,
     glmmTMB and lme4 (``REML=FALSE``); with the fixed effects among the sites, under a flat prior
     (``dist.ImproperUniform``), it is that of restricted maximum likelihood (REML).
+
+    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
 
     Args:
         model: a NumPyro model with continuous latent sites.
@@ -80,6 +82,8 @@ def marginalize(
 @dataclass(frozen=True)
 class MarginalModel:
     """What :func:`marginalize` returns: a NumPyro model.
+
+    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
 
     Attributes:
         model: the model with all its sites.
@@ -136,12 +140,12 @@ class MarginalModel:
         Args:
             key: a JAX random key.
             samples: site -> draws of the other latent sites, as ``mcmc.get_samples()`` or
-                ``approx.sample(key, (S,))`` of the marginal model returns them, shape (S, *value shape).
+                ``approx.sample(key, (S,))`` of the marginal model returns them, shape ``(S, *value shape)``.
             args: the model's positional arguments.
             kwargs: its keyword arguments.
 
         Returns:
-            site -> draws, shape (S, *value shape).
+            A dict of site -> draws, shape ``(S, *value shape)``.
 
         Raises:
             ValueError: a site is missing in ``samples``.

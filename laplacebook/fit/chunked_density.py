@@ -274,4 +274,4 @@ def _add(total: Any, value: Any) -> Any:
 def _in_place(leaf: Any) -> Any:
     """A NumPy array as JAX's own, in the same memory where JAX can; else for the model to judge."""
     fits = isinstance(leaf, np.ndarray) and is_data(leaf) and not np.ma.is_masked(leaf)
-    return jax.device_put(leaf) if fits and not loses(leaf) else leaf
+    return jax.device_put(leaf) if fits and leaf.dtype.isnative and not loses(leaf) else leaf

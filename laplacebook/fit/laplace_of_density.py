@@ -14,7 +14,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.arguments import Call
+from laplacebook.model.arguments import Call, of_known_type
 from laplacebook.model.fingerprint import name_of
 from laplacebook.model.plain_function import FACTOR, PlainModel
 
@@ -92,7 +92,7 @@ def _parameter(function: Callable) -> str:
 
 
 def _checked(name: str, leaf: Any) -> Array:
-    value = jnp.asarray(leaf)
+    value = jnp.asarray(of_known_type(leaf))
     real = jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
     if not real:
         raise ValueError(f"start: {name} is of type {value.dtype}; it has to be real.")

@@ -211,10 +211,20 @@ def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
 
 def _numbers_of(leaf: Any) -> Any:
     """Of a column of numbers, such as a pandas Series, its array; a table is left to the model to read."""
-    if is_data(leaf) or hasattr(leaf, "columns") or not hasattr(leaf, "to_numpy"):
+    if is_data(leaf):
+        return of_known_type(leaf)
+    if hasattr(leaf, "columns") or not hasattr(leaf, "to_numpy"):
         return leaf
     array = leaf.to_numpy()
-    return array if is_data(array) else leaf
+    return of_known_type(array) if is_data(array) else leaf
+
+
+def of_known_type(leaf: Any) -> Any:
+    """The numbers in a type that JAX has: bytes in the order of the machine, at most double precision."""
+    if not isinstance(leaf, np.ndarray | np.generic):
+        return leaf
+    widest = {"f": 8, "c": 16}.get(leaf.dtype.kind, leaf.dtype.itemsize)
+    return leaf.astype(f"={leaf.dtype.kind}{min(leaf.dtype.itemsize, widest)}", copy=False)
 
 
 def _own(leaf: Any) -> Array:

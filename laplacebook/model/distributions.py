@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 from numpyro.distributions import (
+    BernoulliProbs,
+    BinomialProbs,
     Distribution,
     ExpandedDistribution,
     Independent,
@@ -61,11 +63,35 @@ def parameters(fn: Distribution, unseen: Any = False) -> Iterator[Parameter]:
 
 
 def supports_data(site: dict) -> Bool[Array, ""]:
-    """Whether the data of an observed site lie in the support of its distribution."""
+    """Whether the data of an observed site lie in the support of its distribution, as it is there."""
     fn, value = site["fn"], jnp.asarray(site["value"])
     if value.ndim < fn.event_dim:  # one datum for the whole event
         value = jnp.broadcast_to(value, fn.event_shape)
-    return jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
+    inside = jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
+    return inside & ~jnp.any(never_seen(fn, value))
+
+
+def never_seen(fn: Distribution, value: Any) -> Any:
+    """Where data have probability zero, as failures have where a probability of success rounds to one.
+
+    NumPyro clips it: in double precision the log density of each is -36 then, without a slope.
+
+    Args:
+        fn: the distribution of an observed site; only Bernoulli and binomial ones are looked at.
+        value: the data.
+    """
+    *outer, inner = wrapped(fn)
+    if not isinstance(inner, BernoulliProbs | BinomialProbs):
+        return jnp.zeros((), bool)
+    probs, value = jnp.asarray(inner.probs), jnp.asarray(value)
+    limits = jnp.finfo(jnp.result_type(probs, float))
+    total = getattr(inner, "total_count", 1)
+    none, all_ = probs < limits.tiny, probs > 1 - limits.eps
+    never = (none & (value > 0)) | (all_ & (value < total))
+    for part in outer:
+        mask = jnp.asarray(getattr(part, "_mask", True))
+        never &= mask.reshape(mask.shape + (1,) * part.event_dim) if mask.ndim else mask
+    return never
 
 
 def innermost(constraint: constraints.Constraint) -> constraints.Constraint:

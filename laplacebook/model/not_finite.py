@@ -14,6 +14,7 @@ from laplacebook.model.distributions import (
     SYMMETRIC,
     Parameter,
     innermost,
+    never_seen,
     parameters,
     supports_data,
 )
@@ -40,7 +41,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     if wrong:
         return _invalid_parameter(*wrong[0], at, arguments)
     if outside:
-        return _outside(outside[0])
+        return _impossible(outside[0], at) or _outside(outside[0])
     if infinite:
         at_site = float(log_probs[infinite[0]["name"]])
         return _no_density(infinite[0], at_site, at, arguments, or_in_double(u))
@@ -170,6 +171,23 @@ def _invalid_matrix(site: dict, owner: Distribution, name: str, matrix: np.ndarr
         ],
         remedy="a covariance matrix S is passed as covariance_matrix=S, and a factor L with "
         "S = L L' as scale_tril=L (numpy.linalg.cholesky); against rounding take (S + S.T) / 2.",
+    )
+
+
+def _impossible(site: dict, at: str) -> NonFinite | None:
+    places = int(np.sum(never_seen(site["fn"], site["value"])))
+    if not places:
+        return None
+    return NonFinite(
+        f"What was observed of site '{site['name']}' has probability zero in {places} place(s) where the "
+        f"search stood, {at}: probs is 1, or 0, there, and the outcome is the other one.",
+        causes=[
+            "a probability that rounds to 1 far out, as sigmoid(40) and the normal Phi(9) do",
+            "an outlier, or labels that are exchanged",
+            "predictors that were not scaled",
+        ],
+        remedy="pass logits= instead of probs=: a for sigmoid(a), log_ndtr(a) - log_ndtr(-a) for the normal "
+        "Phi(a), with jax.scipy.special.log_ndtr.",
     )
 
 

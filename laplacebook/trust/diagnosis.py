@@ -130,9 +130,9 @@ class Diagnosis:
 
     @property
     def sites(self) -> Table:
-        """A verdict for each number of each site: whether q as it is, without weights, tells it.
+        """Whether q as it is, without weights, tells each number of each site.
 
-        Columns ``site`` and ``verdict``; ``90 % holds``, the share of its marginal that the central
+        The columns are ``site`` and ``verdict``; ``90 % holds``, the share of its marginal that the central
         90 % interval of q holds, good from 85 % and usable from 75 %; ``mean`` and ``sd`` of the
         marginal, in standard deviations of q from the mode (0 and 1 if q is right). Where the others
         are far from Gaussian even at a given value, as effects with an unknown scale are, it tells what
@@ -228,7 +228,7 @@ class Diagnosis:
             if held:
                 some = sorted(held, key=lambda site: held[site] or 0)[:_ROWS]
                 listed = ", ".join(
-                    site + (f" {held[site]:.0%}" if held[site] else "") for site in some
+                    site + (f" {held[site]:.0%}" if held[site] is not None else "") for site in some
                 )
                 more = f" and {len(held) - len(some)} more" if len(held) > len(some) else ""
                 lines.append(f"marginals {level}, by what the 90% interval holds: {listed}{more}")

@@ -53,3 +53,7 @@ def test_few_draws_are_trusted_less():
     assert usable_below(10**6) == 0.7
     np.testing.assert_allclose(usable_below(100), 0.5)
     assert usable_below(1) < 0
+
+
+def test_an_infinite_weight_is_a_tail_without_end():
+    assert pareto_k(np.r_[np.zeros(50), np.inf]) == np.inf

@@ -183,3 +183,8 @@ def test_not_within_a_compiled_program():
 def test_chunks_need_a_size(size):
     with pytest.raises(ValueError, match="size must be a whole number"):
         lb.Chunks(FEW, size=size)
+
+
+def test_rows_in_another_order_of_bytes_are_read(whole):
+    other = lb.Chunks(FEW.astype(">f8"), CLASSES.astype(">f8"), size=40)
+    same(whole, lb.laplace_of_chunks(logistic, other))

@@ -157,3 +157,8 @@ def test_arguments_that_are_not_arrays():
 
     assert lb.laplace_of_density(power, 1.0, 2, name="even").mode["z"] == pytest.approx(0, abs=1e-7)
     assert lb.laplace_of_density(power, 1.0, 2, name="odd").mode["z"] == pytest.approx(0, abs=1e-7)
+
+
+def test_a_start_in_another_order_of_bytes_is_read():
+    approx = lb.laplace_of_density(lambda z: -((z - 3) ** 2) / 2, np.array(1, ">f8"))
+    assert approx.mode["z"] == pytest.approx(3)

@@ -157,6 +157,15 @@ def test_masked_arrays_are_refused():
     assert lb.laplace(model, np.ma.masked_array([1.0, 2.0])).mode["w"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize("kind", [">f8", ">i2", np.longdouble])
+def test_numbers_in_types_that_jax_has_not_are_read_all_the_same(kind):
+    numbers = np.array([1.0, 2.0])
+    approx = lb.laplace(model, numbers.astype(kind))
+    assert approx.log_evidence == lb.laplace(model, numbers).log_evidence
+    series = pytest.importorskip("pandas").Series(numbers.astype(kind))
+    assert lb.laplace(model, series).log_evidence == approx.log_evidence
+
+
 def test_a_column_of_a_data_frame_is_named():
     column = pytest.importorskip("pandas").Series(["a", "b"])
     with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):

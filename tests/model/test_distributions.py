@@ -203,3 +203,43 @@ def test_a_parameter_that_a_mask_shows_in_some_places_is_named():
 
     with pytest.raises(lb.NonFinite, match="scale = -1 is not a scale of Normal"):
         lb.laplace(model, np.zeros(3), np.array([True, False, True]))
+
+
+def probit(y, offset, seen=True):
+    a = numpyro.sample("a", dist.Normal(0, 2))
+    law = dist.Bernoulli(probs=jax.scipy.special.ndtr(a + offset), **UNCHECKED)
+    numpyro.sample("y", law.mask(seen).to_event(1), obs=y)
+
+
+def test_data_of_a_probability_that_rounds_to_zero_are_an_error_and_not_clipped():
+    y, offset = np.array([0, 1, 1, 0]), np.array([0, 0, 0, 9.0])
+    with pytest.raises(lb.NonFinite, match="'y' has probability zero in 1 place") as caught:
+        lb.laplace(probit, y, offset)
+    assert "log_ndtr(a) - log_ndtr(-a)" in " ".join(str(caught.value).split())
+    assert not lb.laplace(probit, y, offset, throw=False).certificate.converged
+
+    def by_logits(y, offset):
+        a = numpyro.sample("a", dist.Normal(0, 2)) + offset
+        log_ndtr = jax.scipy.special.log_ndtr
+        numpyro.sample("y", dist.Bernoulli(logits=log_ndtr(a) - log_ndtr(-a)).to_event(1), obs=y)
+
+    # By scipy.stats.norm.logcdf and scipy.optimize.minimize_scalar.
+    assert lb.laplace(by_logits, y, offset).log_evidence == pytest.approx(-36.121749, abs=1e-5)
+
+
+def test_probabilities_of_zero_and_one_that_the_data_agree_with_or_a_mask_hides_are_no_error():
+    y, offset = np.array([0, 1, 1, 0]), np.array([0, 0, 0, 9.0])
+    seen = np.array([True, True, True, False])
+    hidden = float(lb.laplace(probit, y, offset, seen).log_evidence)
+    agreeing = float(lb.laplace(probit, np.array([0, 1, 1, 1]), offset).log_evidence)
+    assert hidden == pytest.approx(agreeing, rel=1e-8)
+
+
+def test_counts_of_a_probability_that_rounds_to_one_are_all_or_an_error():
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0, 2))
+        numpyro.sample("y", dist.Binomial(3, probs=jax.nn.sigmoid(a + 45.0)), obs=y)
+
+    with pytest.raises(lb.NonFinite, match="probability zero in 1 place"):
+        lb.laplace(model, np.array(2))
+    assert lb.laplace(model, np.array(3)).log_evidence == pytest.approx(0, abs=1e-12)
