@@ -141,6 +141,8 @@ class Call:
             yield
         except (TypeError, IndexError, UnsupportedModel) as error:
             named = _named(self.function, *self.arguments, _is_sequence)
+            if "Indexer must have integer" in str(error):
+                raise _no_labels(named, error) from error
             column = next((name for name, value in named if hasattr(value, "to_numpy")), None)
             causes = _not_arrays(named)
             if not causes or (column is None and not isinstance(error, TypeError)):
@@ -196,6 +198,19 @@ def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
     return list(found)
+
+
+def _no_labels(named: list[tuple[str, Any]], error: Exception) -> UnsupportedModel:
+    real = [f"argument '{k}' is of type {v.dtype}" for k, v in named if _is_real(v)]
+    return UnsupportedModel(
+        f"The model takes for labels what are no whole numbers: {str(error).splitlines()[0]}.",
+        causes=real,
+        remedy="pass labels as integers from 0, np.asarray(g, int), of a column with nothing missing.",
+    )
+
+
+def _is_real(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:

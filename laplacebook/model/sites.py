@@ -92,6 +92,17 @@ def find_sites(call: Call, space: str) -> tuple[tuple[Site, ...], frozenset[str]
         program = require_repeats(run_model, *call.arrays)
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
+    except AssertionError as error:
+        if "unique names" not in str(error):
+            raise
+        raise UnsupportedModel(
+            f"The model has two sites of one name: {error}",
+            causes=[
+                "a Python loop that samples the same name again",
+                "a submodel that is run twice",
+            ],
+            remedy='give each its own name, f"z{i}", or put a submodel into numpyro.handlers.scope.',
+        ) from error
     except ValueError as error:
         if not str(error).startswith("Incompatible shapes for broadcasting"):
             raise

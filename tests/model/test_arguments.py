@@ -179,3 +179,25 @@ def test_an_error_of_the_model_itself_is_passed_on():
 
     with pytest.raises(TypeError, match="mine"):
         lb.laplace(wrong, np.ones(2))
+
+
+def test_labels_that_are_real_numbers_are_named():
+    def model(g, x, y):
+        a = numpyro.sample("a", dist.Normal(0, 1).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(a[g] + x, 1).to_event(1), obs=y)
+
+    g, y = np.array([0.0, 1, 2]), np.ones(3)
+    with pytest.raises(lb.UnsupportedModel, match="argument 'g' is of type float64") as caught:
+        lb.laplace(model, g, y.astype(int), y)
+    assert "argument 'x'" not in str(caught.value)
+    assert lb.laplace(model, g.astype(int), y, y).certificate.converged
+
+
+def test_two_sites_of_one_name_are_named():
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        numpyro.sample("a", dist.Normal(a, 1))
+        numpyro.sample("y", dist.Normal(a, 1), obs=y)
+
+    with pytest.raises(lb.UnsupportedModel, match=r"two sites of one name: .*\n?.*`a` duplicated"):
+        lb.laplace(model, np.array(1.0))
