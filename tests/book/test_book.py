@@ -28,8 +28,6 @@ MOST_VISIBLE_CODE = 32  # cells, outside solutions
 MOST_WORDS = 3_600  # outside solutions, displays and code
 FIRST_CELLS = 3  # among which the first figure stands
 WITHOUT_FIGURES = {"corrections"}
-# Chapters that have not been brought to the size of a page yet.
-STILL_TOO_LONG = {"neural-network", "structured-curvature"}
 
 
 def code_cells(notebook):
@@ -217,8 +215,7 @@ CHECKS = [
 ]
 EXCUSED = {
     missing_exercises: WITHOUT_EXERCISES,
-    too_much_for_a_page: STILL_TOO_LONG,
-    late_picture: STILL_TOO_LONG | WITHOUT_FIGURES,
+    late_picture: WITHOUT_FIGURES,
 }
 
 
