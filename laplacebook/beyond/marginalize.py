@@ -230,11 +230,14 @@ class _Given:
             call.function(*args, **kwargs)
 
 
+def _draw(
+    call: Call, values: dict[str, Array], key: Key[Array, ""]
+) -> tuple[dict[str, Array], Array]:
+    """A draw given the others, and whether there is an approximation to draw from."""
+    approx = laplace(_Given(), call, values)
+    return approx.sample(key), approx.certificate.converged
+
+
 @jit
 def _draws(call: Call, values: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
-    def one(point: tuple) -> tuple[dict[str, Array], Array]:
-        values, key = point
-        approx = laplace(_Given(), call, values)
-        return approx.sample(key), approx.certificate.converged
-
-    return jax.lax.map(one, (values, keys))
+    return jax.lax.map(lambda point: _draw(call, *point), (values, keys))

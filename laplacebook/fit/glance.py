@@ -38,7 +38,7 @@ def doubt_at_a_glance(
         return None
     normal = np.random.default_rng(0).standard_normal((DRAWS, mode_vector.size))
     precision, mode = on_host((precision, mode_vector))
-    points = mode + precision.whitened(normal.T.astype(mode.dtype)).T
+    points = np.asarray(mode + precision.whitened(normal.T.astype(mode.dtype)).T)
     log_weights = _heights(density, points) + np.sum(normal**2, axis=1) / 2
     with np.errstate(all="ignore"):
         weights = np.exp(log_weights - log_weights.max())

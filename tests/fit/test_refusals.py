@@ -139,7 +139,7 @@ def in_single_precision(action):
         return action()
 
 
-REFUSED = {
+ROUNDED = {
     "at an edge": (lambda x: numpyro.sample("p", dist.Beta(1, 2)), {"space": "constrained"}),
     "without bound": (lambda x: numpyro.factor("f", numpyro.sample("v", FLAT) ** 4), {}),
     "at a jump": (
@@ -157,9 +157,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("refusal", REFUSED)
+@pytest.mark.parametrize("refusal", ROUNDED)
 def test_what_rounding_may_cause_names_the_type(refusal):
-    model, options = REFUSED[refusal]
+    model, options = ROUNDED[refusal]
     told = {}
     for bits in (32, 64):
         with pytest.raises(lb.LaplaceError) as refused:
