@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import require_entries
 from laplacebook.model.working_precision import InWorkingPrecision
 
 
@@ -92,6 +93,7 @@ class MarginalModel:
 
     model: Callable
     sites: tuple[str, ...]
+    is_marginal: ClassVar[bool] = True  # told by this where its class is not known
 
     @property
     def __name__(self) -> str:
@@ -181,6 +183,7 @@ class MarginalModel:
             call = Call.of(self.model, args, kwargs)
             density = ModelDensity(call, "unconstrained")
             latent = [site.name for site in density.sites]
+            require_entries(density)  # here, where the arguments have their names
         unknown = [name for name in self.sites if name not in latent]
         left = [name for name in latent if name not in self.sites]
         if unknown or not left:

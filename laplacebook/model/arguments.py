@@ -268,8 +268,8 @@ def _named(
     found: list[tuple[str, Any]] = []
     for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
         if isinstance(value, Call):
-            # Of a log density, whose first argument is the point.
-            found += _named(value.function, *value.arguments, is_leaf, before=1)
+            points = getattr(within_handlers(function), "points_before", 0)
+            found += _named(value.function, *value.arguments, is_leaf, before=points)
         else:
             leaves = jax.tree_util.tree_leaves_with_path(_in_order(value), is_leaf)
             found += [(name + keystr(path), leaf) for path, leaf in leaves]

@@ -1,7 +1,7 @@
 """A plain function as a NumPyro model."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ class PlainModel:
     name: str
     sites: Any
     shapes: dict[str, tuple[int, ...]]
+    points_before: ClassVar[int] = 1  # the arguments that the function is called with
 
     @property
     def __name__(self) -> str:

@@ -145,7 +145,8 @@ def predict(
         ValueError: the model cannot run with the arguments; the method is not one for its outcome
             (the message says which are); Monte Carlo without a key, or with no draws.
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
-            linear in u, where the curvature is the Hessian; a plain density, which has no outcome.
+            linear in u, where the curvature is the Hessian; a plain density, which has no
+            outcome; a model of :func:`~laplacebook.marginalize`.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
             depends on other outcomes that are not known; a label points beside the groups; or draws
             do not tell the mean (the Pareto k-hat of its values over them is above 0.7, or above 1 for
@@ -161,6 +162,14 @@ def predict(
         raise UnsupportedModel(
             "A plain log density has no observed site to predict.",
             remedy="write the model in NumPyro, or average over approx.sample(key, (1000,)).",
+        )
+    if getattr(approx.density.model, "is_marginal", False):
+        raise UnsupportedModel(
+            f"{approx.density.name} does not have the sites that were integrated out, on which outcomes "
+            "depend.",
+            remedy="draw them too: samples = approx.sample(key, (1000,)), and {**samples, "
+            "**marginal.sample(key, samples, ...)} with the arguments of the fit for the dots, for "
+            "numpyro.infer.Predictive of the whole model.",
         )
     density = approx.density
     new = Call.of(density.model, args, kwargs)

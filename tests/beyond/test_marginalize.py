@@ -223,3 +223,44 @@ def test_refused_structure_dependence_and_missing_values(marginal, approx):
     with pytest.raises(ValueError, match=r"lacks the latent sites \['tau'\]"):
         marginal.sample(KEY, {"mu": np.zeros(3)}, Y)
     assert repr(approx).startswith("Laplace approximation of groups without z, ")
+
+
+def counts(g, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", 3):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+    with numpyro.plate("rows", len(g)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(z[g])), obs=y)
+
+
+def test_labels_from_one_are_told_by_the_name_of_their_argument():
+    g, y = np.array([1, 2, 3, 1]), np.array([0, 2, 1, 1], "uint8")
+    marginal = lb.marginalize(counts, "z")
+    with pytest.raises(lb.NonFinite, match="Argument 'g' has the label 3"):
+        lb.laplace(marginal, g, y=y)
+    narrow, wide = (lb.laplace(marginal, g - 1, y=x) for x in (y, y.astype(float)))
+    assert float(narrow.log_evidence) == pytest.approx(float(wide.log_evidence), rel=1e-12)
+
+
+def test_data_that_are_not_numbers_are_told_by_the_name_of_their_argument():
+    g, y = np.array([0, 1, 2]), np.array([1.0, np.nan, 0.0])
+
+    def model(g, y):
+        tau = numpyro.sample("tau", dist.HalfNormal(1))
+        z = numpyro.sample("z", dist.Normal(0, tau).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[g], 1).to_event(1), obs=y)
+
+    with pytest.raises(lb.NonFinite, match=r"argument 'y' has 1\sNaN"):
+        lb.laplace(lb.marginalize(model, "z"), g, y)
+
+
+def test_outcomes_are_predicted_by_the_whole_model():
+    g, y = np.array([0, 1, 2, 0]), np.array([0, 2, 1, 1])
+    marginal = lb.marginalize(counts, "z")
+    approx = lb.laplace(marginal, g, y=y)
+    with pytest.raises(lb.UnsupportedModel, match="marginal.sample") as refused:
+        lb.predict(approx, g, method="monte_carlo", key=KEY)
+    assert "integrated out" in str(refused.value)
+    samples = approx.sample(KEY, (50,))
+    everything = {**samples, **marginal.sample(KEY, samples, g, y=y)}
+    assert Predictive(counts, everything)(KEY, np.array([2, 2]))["y"].shape == (50, 2)
