@@ -42,6 +42,8 @@ VIOLATIONS = """async ({parts, scrolling, contrast}) => {
 
   const folded = [...document.querySelectorAll('details:not([open])')];
   folded.forEach(d => d.open = true);
+  // What unfolds fades in, and is faint meanwhile.
+  document.getAnimations().filter(a => a.effect.getComputedTiming().endTime < Infinity).forEach(a => a.finish());
   const coloured = firstOfEachColour();
   const more = e => e.localName !== 'span' || e.getAttributeNames().some(a => a !== 'class');
   const kept = [...coloured, ...[...document.querySelectorAll('pre *')].filter(more)];
