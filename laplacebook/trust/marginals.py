@@ -127,9 +127,9 @@ def _joined(name: str, left: np.ndarray, right: np.ndarray) -> Slice:
 
     heights = np.concatenate([left[:0:-1], right])
     t = _STEP * np.arange(1 - len(left), len(right))
+    if np.isnan(heights).any():
+        return Slice(name, np.array([-1.0, 1.0]), np.full(2, np.nan))
     inner = np.isfinite(heights)
     fine = np.linspace(t[inner][0], t[inner][-1], _FINE * (inner.sum() - 1) + 1)
-    if np.isnan(heights).any():
-        return Slice(name, fine, np.full_like(fine, np.nan))
     density = np.exp(CubicSpline(t[inner], heights[inner] - heights.max())(fine))
     return Slice(name, fine, density / np.trapezoid(density, fine))

@@ -131,6 +131,11 @@ def test_not_known_where_the_others_have_no_mode():
     assert f"marginals not known, by what the 90% interval holds: {first.axis}" in repr(diagnosis)
 
 
+def test_not_known_from_the_mode_on():
+    nowhere = module._joined("a", np.array([np.nan]), np.array([np.nan]))
+    assert np.isnan(nowhere.mean) and np.isnan(nowhere.mass(INTERVAL))
+
+
 def test_not_looked_at_in_a_large_fit(monkeypatch):
     approx = lb.laplace(normal, np.array([0.3, -1.2, 2.5]))
     monkeypatch.setattr(module, "is_small", lambda *_: False)
