@@ -3,7 +3,7 @@
 After JAX's guide "Writing custom Jaxpr interpreters".
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from math import prod
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters import partial_eval
+from jaxtyping import Array
 
 _CALLS = {"pjit", "jit", "closed_call", "checkpoint"}  # of a program within a program
 # With rules for their derivatives.
@@ -84,14 +85,38 @@ def depends_on(f: Callable[..., Any], *args: Any) -> Any:
     Returns:
         What f returns, with a truth value for each array.
     """
+    return jax.tree.map(bool, _sources(f, *args), is_leaf=_is_set)
+
+
+def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Array]) -> Any:
+    """On which of its arrays each array that f returns depends, by the program that computes them.
+
+    Args:
+        f: a function of a dict of arrays, which returns a pytree of arrays.
+        arrays: the dict.
+
+    Returns:
+        What f returns, with a frozenset of names for each array.
+    """
+    names = sorted(arrays)  # as JAX orders them
+    found = _sources(f, dict(arrays))
+    return jax.tree.map(lambda which: frozenset(names[i] for i in which), found, is_leaf=_is_set)
+
+
+def _sources(f: Callable[..., Any], *args: Any) -> Any:
+    """What f returns, with the numbers of the arrays among its arguments on which each array depends."""
     program, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
     leaves, structure = jax.tree.flatten(shapes)
-    moved = []
+    found = []
     for i in range(len(leaves)):
         alone = [i == j for j in range(len(leaves))]
         _, needed = partial_eval.dce_jaxpr(program.jaxpr, alone, False)
-        moved.append(any(needed))
-    return jax.tree.unflatten(structure, moved)
+        found.append(frozenset(j for j, used in enumerate(needed) if used))
+    return jax.tree.unflatten(structure, found)
+
+
+def _is_set(part: Any) -> bool:
+    return isinstance(part, frozenset)
 
 
 def without_idle(program: ClosedJaxpr) -> ClosedJaxpr:

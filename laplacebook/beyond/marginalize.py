@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -13,9 +12,9 @@ from jaxtyping import Array, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from laplacebook.base.errors import LaplaceError, UnsupportedModel
-from laplacebook.base.jaxprs import depends_on
+from laplacebook.base.errors import LaplaceError
 from laplacebook.base.quick import jit
+from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
@@ -182,36 +181,10 @@ class MarginalModel:
         with InWorkingPrecision():
             call = Call.of(self.model, args, kwargs)
             density = ModelDensity(call, "unconstrained")
-            latent = [site.name for site in density.sites]
             require_entries(density)  # here, where the arguments have their names
-        unknown = [name for name in self.sites if name not in latent]
-        left = [name for name in latent if name not in self.sites]
-        if unknown or not left:
-            raise ValueError(
-                f"The latent sites of {density.name} are {latent}: "
-                + (f"{unknown} is none of them." if unknown else "none would be left; use laplace.")
-            )
-        self._refuse_dependence(density, left)
+        left = others_than(self.sites, density, "none would be left; use laplace.")
+        refuse_dependence(density, left, self.sites, "marginalize over {left} as well.")
         return call, left, sorted(density.names - set(left))
-
-    def _refuse_dependence(self, density: ModelDensity, left: list[str]) -> None:
-        """Refuse a prior of what is left that depends on what is integrated out."""
-        parts = density.unravel(jnp.zeros(density.dimension))
-
-        def priors(name: str, value: Array) -> dict[str, list[Any]]:
-            with InWorkingPrecision():
-                trace, _ = density.trace({**parts, name: value})
-            return {one: jax.tree.leaves(trace[one]["fn"]) for one in left}
-
-        for name in self.sites:
-            moved = depends_on(partial(priors, name), parts[name])
-            wrong = [one for one in left if any(moved[one])]
-            if wrong:
-                raise UnsupportedModel(
-                    f"The prior of {', '.join(map(repr, wrong))} depends on '{name}', which would be "
-                    "integrated out before it.",
-                    remedy=f"marginalize over {', '.join(map(repr, wrong))} as well.",
-                )
 
     def _placeholder(self, message: dict) -> Array | None:
         """Any value for a site of which the value is not used."""

@@ -109,6 +109,12 @@ class ModelDensity:
         """The same density, taken as one whose data are not spread over devices."""
         return replace(self, call=self.call.on_one_device())
 
+    @property
+    def program(self) -> tuple:
+        """What two densities have in common that a compiled program serves: the model, and the shapes of its data."""
+        leaves, structure = jax.tree.flatten(self)
+        return structure, *((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
     @functools.cached_property
     def _structure(self) -> tuple[tuple[Site, ...], frozenset[str], Labels]:
         """The latent sites, the names of all sites that the model itself has, and the labels in its data.
@@ -116,13 +122,12 @@ class ModelDensity:
         Found once for all programs of a model and shapes of data: by a trace, in which a model that
         asks for the numbers in its data is refused.
         """
-        leaves, structure = jax.tree.flatten(self)
-        key = structure, *((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+        key = self.program
         if key in _STRUCTURES:
             return _STRUCTURES[key]
         with self.call.arrays_blamed():
             found = find_sites(self.call, self.space)
-        if all(map(is_traced, leaves)):
+        if all(map(is_traced, jax.tree.leaves(self))):
             while len(_STRUCTURES) >= _KEPT:
                 del _STRUCTURES[next(iter(_STRUCTURES))]
             _STRUCTURES[key] = found

@@ -1,14 +1,63 @@
 """Scales of priors that are latent sites themselves, for which a joint mode does not answer."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
-from laplacebook.base.jaxprs import depends_on
+from laplacebook.base.jaxprs import sources
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.distributions import innermost
 from laplacebook.model.plain_function import is_plain
+
+_SOURCES: dict[tuple, "Sources"] = {}
+_KEPT = 200  # of them
+
+
+class Sources(NamedTuple):
+    """On which latent sites the distributions of a model depend.
+
+    Attributes:
+        priors: latent site -> the other latent sites on which its prior depends.
+        likelihoods: observed site -> those on which each of its :func:`real_parameters` depends.
+    """
+
+    priors: dict[str, frozenset[str]]
+    likelihoods: dict[str, list[frozenset[str]]]
+
+
+def sources_of(density: ModelDensity) -> Sources:
+    """On which latent sites the distributions of a model depend, by its program; found once for it.
+
+    Args:
+        density: a model and its arguments.
+    """
+    key = density.program
+    if key not in _SOURCES:
+        while len(_SOURCES) >= _KEPT:
+            del _SOURCES[next(iter(_SOURCES))]
+        _SOURCES[key] = _sources_of(density)
+    return _SOURCES[key]
+
+
+def _sources_of(density: ModelDensity) -> Sources:
+    names = [site.name for site in density.sites]
+
+    def seen(parts: dict[str, Array]) -> Any:
+        trace, _ = density.trace(parts)
+        priors = {name: jax.tree.leaves(trace[name]["fn"]) for name in names}
+        return priors, {name: real_parameters(trace[name]) for name in density.observed(trace)}
+
+    priors, likelihoods = sources(seen, density.unravel(jnp.zeros(density.dimension)))
+    united = {name: frozenset().union(*priors[name]) - {name} for name in names}
+    return Sources(united, likelihoods)
+
+
+def real_parameters(site: dict) -> list[Any]:
+    """The arrays of real numbers that the distribution of a site of a trace is made of."""
+    leaves = jax.tree.leaves(site["fn"])
+    return [leaf for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
 
 
 def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
@@ -19,24 +68,13 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     """
     if isinstance(density, LikelihoodDensity) or is_plain(density):
         return {}
-    parts = density.unravel(density.start())
-    trace, _ = density.trace(parts)
-    names = [site.name for site in density.sites]
-    found = {}
-    for name in names:
+    trace, _ = density.trace(density.start())
+    priors, found = sources_of(density).priors, {}
+    for name in priors:
         lower = getattr(innermost(trace[name]["fn"].support), "lower_bound", None)
         if isinstance(lower, int | float) and lower == 0:
-            moved = depends_on(
-                lambda value, name=name: _priors(density, parts, name, value), parts[name]
-            )
-            found[name] = [other for other in names if other != name and any(moved[other])]
+            found[name] = [other for other in priors if name in priors[other]]
     return {name: effects for name, effects in found.items() if effects}
-
-
-def _priors(density: ModelDensity, parts: dict, name: str, value: Array) -> dict[str, list[Any]]:
-    """The parameters of the priors of all latent sites, with one of these at another value."""
-    trace, _ = density.trace({**parts, name: value})
-    return {site.name: jax.tree.leaves(trace[site.name]["fn"]) for site in density.sites}
 
 
 def integrate_out(density: ModelDensity) -> str:

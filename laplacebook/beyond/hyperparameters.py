@@ -1,0 +1,102 @@
+"""The latent sites that are integrated numerically, and those that Laplace's method integrates out."""
+
+from collections.abc import Sequence
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.beyond.gaussian_effects import gaussian_effects
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import sources_of
+from laplacebook.model.not_finite import require_entries
+
+
+def hyperparameters_of(density: ModelDensity, over: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The latent sites to integrate numerically, in the order of the model; the others are the effects.
+
+    Args:
+        density: a model and its arguments, in the unconstrained space.
+        over: their names. If None, all sites outside the largest set of Gaussian effects of an affine
+            predictor (:func:`~laplacebook.beyond.gaussian_effects.gaussian_effects`); if there is no such
+            set, the sites on which the prior of another depends.
+
+    Raises:
+        ValueError: ``over`` names none of them, all of them, or what is no latent site.
+        UnsupportedModel: the prior of one depends on an effect. Or ``over`` is None, and no site, or every
+            one, is an effect.
+    """
+    if over is None:
+        return _found(density)
+    names = (over,) if isinstance(over, str) else tuple(over)
+    if not names:
+        raise ValueError(f"over is the name, or names, of latent sites, not {over!r}")
+    effects = others_than(names, density, "none would be left as an effect, given the others.")
+    chosen = tuple(site.name for site in density.sites if site.name in names)
+    refuse_dependence(
+        density, chosen, effects, "name {hidden} in over as well, or leave {left} out."
+    )
+    return chosen
+
+
+def _found(density: ModelDensity) -> tuple[str, ...]:
+    require_entries(density)  # beside what they index nothing is known of the model
+    latent, effects = [site.name for site in density.sites], gaussian_effects(density)
+    if len(effects) == len(latent):
+        raise UnsupportedModel(
+            f"All latent sites of {density.name} are Gaussian effects of an affine predictor, {latent}: there "
+            "is no hyperparameter to integrate numerically.",
+            remedy=f"use laplace({density.name}, ...); or name with over= what you doubt to be near Gaussian.",
+        )
+    priors = sources_of(density).priors
+    chosen = set(latent) - set(effects) if effects else frozenset().union(*priors.values())
+    if not chosen:
+        raise UnsupportedModel(
+            f"Of the latent sites of {density.name}, {latent}, none is a Gaussian effect of an affine predictor, "
+            "and the prior of none depends on another: nothing tells hyperparameters and effects apart.",
+            remedy=f"name with over= the sites to integrate numerically; or use laplace({density.name}, ...).",
+        )
+    return tuple(name for name in latent if name in chosen)
+
+
+def others_than(names: Sequence[str], density: ModelDensity, if_none: str) -> list[str]:
+    """The latent sites of a model that are not named.
+
+    Args:
+        names: latent sites.
+        density: the model and its arguments.
+        if_none: what is wrong if there are none.
+
+    Raises:
+        ValueError: there are none, or a name is of no latent site.
+    """
+    latent = [site.name for site in density.sites]
+    unknown = [name for name in names if name not in latent]
+    left = [name for name in latent if name not in names]
+    if unknown or not left:
+        raise ValueError(
+            f"The latent sites of {density.name} are {latent}: "
+            + (f"{unknown} is none of them." if unknown else if_none)
+        )
+    return left
+
+
+def refuse_dependence(
+    density: ModelDensity, left: Sequence[str], hidden: Sequence[str], remedy: str
+) -> None:
+    """Refuse a prior of what is left that depends on what is integrated out.
+
+    Args:
+        density: a model and its arguments.
+        left: latent sites.
+        hidden: the others, which are integrated out.
+        remedy: what to do, with ``{left}`` and ``{hidden}`` for the names.
+
+    Raises:
+        UnsupportedModel: there is one.
+    """
+    priors = sources_of(density).priors
+    for name in hidden:
+        wrong = ", ".join(repr(one) for one in left if name in priors[one])
+        if wrong:
+            raise UnsupportedModel(
+                f"The prior of {wrong} depends on '{name}', which would be integrated out before it.",
+                remedy=remedy.format(left=wrong, hidden=f"'{name}'"),
+            )

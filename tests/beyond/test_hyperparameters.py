@@ -1,0 +1,151 @@
+"""Which latent sites are hyperparameters: those of many models, those that are named, and errors."""
+
+import re
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.beyond.hyperparameters import hyperparameters_of
+from laplacebook.model.density import ModelDensity
+from tests.beyond.hierarchies import (
+    BINARY,
+    EIGHT,
+    GROUPS,
+    MODELS,
+    REAL,
+    G,
+    N,
+    X,
+    half,
+    normal,
+    schools,
+    site,
+)
+from tests.models import single_precision
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_found(case):
+    model, args, expected = MODELS[case]
+    assert hyperparameters_of(ModelDensity.of(model, args), None) == tuple(expected)
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_found_in_single_precision(case):
+    model, args, expected = MODELS[case]
+    narrow = tuple(np.float32(x) if isinstance(x, np.ndarray) else x for x in args)
+    jax.clear_caches()  # of NumPy's constants as double precision has them
+    with single_precision():
+        found = hyperparameters_of(ModelDensity.of(model, narrow), None)
+    assert found == tuple(expected)
+
+
+def logistic(y):
+    w, level = normal("w", 2), normal("level")
+    with numpyro.plate("rows", N):
+        numpyro.sample("y", dist.Bernoulli(logits=X @ w + level), obs=y)
+
+
+def unrelated(y):
+    m, sd = site("m", dist.Cauchy(0, 1)), half("sd")
+    with numpyro.plate("rows", N):
+        numpyro.sample("y", dist.Normal(m, sd), obs=y)
+
+
+def labels(g, y):
+    tau = half("tau")
+    z = site("z", dist.Normal(0, tau).expand([GROUPS]).to_event(1))
+    numpyro.sample("y", dist.Normal(z[g], 1).to_event(1), obs=y)
+
+
+def of_schools(over):
+    return hyperparameters_of(ModelDensity.of(schools, (*EIGHT, "centred")), over)
+
+
+def test_named():
+    assert of_schools("tau") == of_schools(["tau"]) == ("tau",)
+    assert of_schools(["tau", "mu"]) == ("mu", "tau")  # the order of the model
+
+
+WRONG = {
+    "unknown": (["tau", "a"], ValueError, r"are \['mu', 'tau', 'theta'\]: \['a'\] is none of them"),
+    "none": ([], ValueError, r"over is the name, or names, of latent sites, not \[\]"),
+    "all": (["mu", "tau", "theta"], ValueError, "none would be left as an effect"),
+    "an effect": (
+        "theta",
+        lb.UnsupportedModel,
+        "prior of 'theta' depends on 'mu'.*name 'mu' in over",
+    ),
+    "tau is missing": (["mu", "theta"], lb.UnsupportedModel, "prior of 'theta' depends on 'tau'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_choice_is_refused(case):
+    over, error, words = WRONG[case]
+    with pytest.raises(error) as refused:
+        of_schools(over)
+    assert re.search(words, " ".join(str(refused.value).split()))
+
+
+UNTOLD = {
+    "no hyperparameter": (
+        logistic,
+        (BINARY,),
+        r"\['w', 'level'\]: there is no hyper.* use laplace\(logistic, ",
+    ),
+    "no effect": (
+        unrelated,
+        (REAL,),
+        r"\['m', 'sd'\], none is a Gaussian.* name with over= the sites",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNTOLD)
+def test_what_the_program_does_not_tell_is_asked_for(case):
+    model, args, words = UNTOLD[case]
+    with pytest.raises(lb.UnsupportedModel) as refused:
+        hyperparameters_of(ModelDensity.of(model, args), None)
+    assert re.search(words, " ".join(str(refused.value).split()))
+    first = ModelDensity.of(model, args).sites[0].name
+    assert hyperparameters_of(ModelDensity.of(model, args), first) == (first,)
+
+
+def test_labels_beside_their_groups_are_told_before():
+    density = ModelDensity.of(labels, (G + 1, REAL))
+    with pytest.raises(lb.NonFinite, match="Argument 'g' has the label 6"):
+        hyperparameters_of(density, None)
+
+
+def test_the_data_decide_what_is_affine():
+    """Where a curved term is zero for all rows, it does not keep its coefficient out."""
+
+    def curved(x, y):
+        b, tau = normal("b"), half("tau")
+        z = site("z", dist.Normal(0, tau).expand([GROUPS]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[G] * (1 + b * x) + b, 1).to_event(1), obs=y)
+
+    for x, expected in ((0 * REAL, ("tau",)), (REAL, ("b", "tau"))):
+        assert hyperparameters_of(ModelDensity.of(curved, (x, REAL)), None) == expected
+
+
+def test_the_next_call_runs_no_model(monkeypatch):
+    """Nor with other data."""
+
+    def once(y, s):
+        schools(y, s, "not centred")
+
+    def found(by, over):
+        return hyperparameters_of(ModelDensity.of(once, (EIGHT[0] + by, EIGHT[1])), over)
+
+    runs, trace = [], ModelDensity.trace
+    monkeypatch.setattr(ModelDensity, "trace", lambda *args: runs.append(1) or trace(*args))
+    assert found(0, None) == ("tau",)
+    first = len(runs)
+    assert found(1, None) == found(2, "tau") == ("tau",)
+    assert len(runs) == first > 0
