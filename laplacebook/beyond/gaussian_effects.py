@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,22 +47,27 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
     within = {name: {other for other, of in sources.priors.items() if name in of} for name in sizes}
 
     @cache
-    def seen(names: frozenset[str]) -> dict[str, dict[str, Any]]:
+    def slopes(names: frozenset[str]) -> _Sites:
         chosen = np.concatenate([np.full(sizes[name], name in names) for name in sizes])
-        return jax.device_get(_derivatives_tell(density, *lines, chosen))
+        return jax.device_get(_slopes(density, *lines, chosen))
+
+    def moved(names: frozenset[str]) -> dict[str, list[int]]:
+        """The parameters of the observed sites that depend on some latent ones."""
+        each = sources.likelihoods.items()
+        return {name: [i for i, of in enumerate(by) if of & names] for name, by in each}
 
     @cache
     def passes(names: frozenset[str]) -> bool:
-        told = seen(names)
-        gaussian = (told["affine"][name] and told["quadratic"][name] for name in names)
-        through = [
-            {of & names for of in each} - {frozenset()} for each in sources.likelihoods.values()
-        ]
-        return (
-            all(gaussian)
-            and all(told["predictor"].values())
-            and max(map(len, through), default=0) < 2
-        )
+        found = slopes(names)
+        if not all(_constant(found.values[n]) and _affine(found.priors[n]) for n in names):
+            return False
+        for site, which in moved(names).items():
+            through = {sources.likelihoods[site][i] & names for i in which}
+            parameters = [found.parameters[site][i] for i in which]
+            predictor = len(through) < 2 and all(map(_of_one_direction, parameters))
+            if not (predictor or (site in found.factors and all(map(_affine, parameters)))):
+                return False
+        return True
 
     def grown(order: Iterable[str]) -> frozenset[str]:
         effects, left = frozenset[str](), list(order)
@@ -73,7 +78,9 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
         return effects
 
     def order(name: str) -> tuple:
-        direct = all(seen(frozenset({name}))["direct"].values())
+        alone = frozenset({name})
+        parameters = slopes(alone).parameters
+        direct = all(_constant(parameters[n][i]) for n, by in moved(alone).items() for i in by)
         return -sizes[name], not sources.priors[name], not direct
 
     candidates = sorted((name for name in sizes if passes(frozenset({name}))), key=order)
@@ -83,88 +90,89 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
     return tuple(name for name in sizes if name in largest)
 
 
+class _Sites(NamedTuple):
+    """An array, or arrays, for each site: what is said of a model, or derivatives of that.
+
+    Attributes:
+        values: of the latent sites.
+        priors: the logarithms of their densities.
+        parameters: of the distributions of the observed ones.
+        factors: those of these that are factors.
+    """
+
+    values: dict[str, Any]
+    priors: dict[str, Any]
+    parameters: dict[str, list[Any]]
+    factors: dict[str, None]
+
+
 @jit_quickly
-def _derivatives_tell(
+def _slopes(
     density: ModelDensity,
     one: Float[Array, " D"],
     other: Float[Array, " D"],
     aside: Float[Array, " D"],
     chosen: Bool[Array, " D"],
-) -> dict[str, dict[str, Array]]:
-    """What derivatives with respect to some coordinates say of the sites.
+) -> _Sites:
+    """Derivatives along two lines in some coordinates, at points on both, of shape (points, 2, ...).
 
-    They begin in the middle of the priors, the coordinates that are not chosen beside it, where they are
-    nothing in particular; and are taken in two directions, at points along both.
-
-    Returns:
-        ``affine``: of each latent site; ``quadratic``: of the log of its prior; ``predictor``, ``direct``: of
-        each observed one, whether its parameters are functions of a predictor, and affine themselves.
+    The lines begin in the middle of the priors, the coordinates that are not chosen beside it, where they
+    are nothing in particular.
     """
     directions = jnp.where(chosen, jnp.stack([one, other]), 0)
     begin = density.start() + jnp.where(chosen, 0, 0.1 * aside)
     steps = jnp.asarray(_STEPS, begin.dtype)
     away = [steps[:, None] * direction for direction in directions]
     points = begin + jnp.concatenate([jnp.zeros((1, begin.size)), *away])
-    factors: list[str] = []
 
-    def of_sites(u: Array) -> tuple[dict, dict, dict]:
+    def of_sites(u: Array) -> _Sites:
         trace, log_probs = density.trace(u)
         observed = density.observed(trace)
-        factors[:] = [name for name in observed if isinstance(unwrapped(trace[name]["fn"]), Unit)]
         values = {site.name: trace[site.name]["value"] for site in density.sites}
-        priors = {name: log_probs[name] for name in values}
-        return values, priors, {name: real_parameters(trace[name]) for name in observed}
+        return _Sites(
+            values,
+            {name: log_probs[name] for name in values},
+            {name: real_parameters(trace[name]) for name in observed},
+            {name: None for name in observed if isinstance(unwrapped(trace[name]["fn"]), Unit)},
+        )
 
-    def along(u: Array) -> tuple[dict, dict, dict]:
-        return jax.vmap(lambda d: jax.jvp(of_sites, (u,), (d,))[1])(directions)
+    def along(u: Array) -> _Sites:
+        return jax.vmap(lambda direction: jax.jvp(of_sites, (u,), (direction,))[1])(directions)
 
-    values, priors, likelihoods = jax.lax.map(along, points)
-
-    def told(question: Any, slopes: dict[str, Any]) -> dict[str, Array]:
-        return {
-            name: jnp.array([question(x) for x in jax.tree.leaves(of)]).all()
-            for name, of in slopes.items()
-        }
-
-    quadratic = told(_are_affine, {name: likelihoods[name] for name in factors})
-    predictor = told(_have_one_direction, likelihoods)
-    return {
-        "affine": told(_are_constant, values),
-        "quadratic": told(_are_affine, priors),
-        "predictor": {n: x | quadratic.get(n, False) for n, x in predictor.items()},
-        "direct": told(_are_constant, likelihoods),
-    }
+    return jax.lax.map(along, points)
 
 
-def _tolerance(slopes: Array) -> float:
-    return float(jnp.finfo(slopes.dtype).eps) ** (1 / 3)
+def _tolerance(slopes: np.ndarray) -> float:
+    return float(np.finfo(slopes.dtype).eps) ** (1 / 3)
 
 
-def _are_constant(slopes: Float[Array, "points 2 ..."]) -> Bool[Array, ""]:
+@np.errstate(all="ignore")
+def _constant(slopes: np.ndarray) -> bool:
     """Whether the derivatives of an array are the same at all points."""
-    return jnp.all(abs(slopes - slopes[0]) <= _tolerance(slopes) * jnp.max(abs(slopes), initial=0))
+    size = np.max(abs(slopes), initial=0)
+    return bool(np.all(abs(slopes - slopes[0]) <= _tolerance(slopes) * size))
 
 
-def _are_affine(slopes: Float[Array, "points 2 ..."]) -> Bool[Array, ""]:
+@np.errstate(all="ignore")
+def _affine(slopes: np.ndarray) -> bool:
     """Whether those along the first line are affine on it."""
     first = slopes[: len(_STEPS) + 1, 0]
     risen = first[1:] - first[0]
     bend = abs(risen[1:] - _RATIO * risen[:-1])
     size = abs(first[2:]) + _RATIO * (abs(first[1:-1]) + abs(first[0]))
-    return jnp.all(bend <= _tolerance(slopes) * size)
+    return bool(np.all(bend <= _tolerance(slopes) * size))
 
 
-def _have_one_direction(slopes: Float[Array, "points 2 ..."]) -> Bool[Array, ""]:
-    """Whether the gradient of each entry has the same direction everywhere, where it is known and not zero.
+@np.errstate(all="ignore")
+def _of_one_direction(slopes: np.ndarray) -> bool:
+    """Whether the gradient of each entry has one direction everywhere, where it is known and not zero.
 
     A function of one affine function has, and no other.
     """
-    sizes = abs(slopes).sum(axis=1, keepdims=True)
-    limits = jnp.finfo(slopes.dtype)
-    known = jnp.isfinite(sizes) & (sizes > limits.tiny / limits.eps)  # with all digits
-    x, y = jnp.moveaxis(slopes / jnp.where(known, sizes, 1), 1, 0)
-    count = len(_STEPS)
-    here, there = slice(1, count + 1), slice(count + 1, None)
-    turn = abs(x[here] * y[there] - y[here] * x[there])
-    turned = known[here, 0] & known[there, 0] & (turn > _tolerance(slopes))
-    return ~jnp.any(turned) & jnp.any(jnp.isfinite(slopes))
+    limits, sizes = np.finfo(slopes.dtype), abs(slopes).sum(axis=1, keepdims=True)
+    known = np.isfinite(sizes) & (sizes > limits.tiny / limits.eps)  # with all digits
+    on_one, on_other = np.split((slopes / np.where(known, sizes, 1))[1:], 2)
+    turn = abs(on_one[:, 0] * on_other[:, 1] - on_one[:, 1] * on_other[:, 0])
+    both = np.logical_and(*np.split(known[1:, 0], 2))
+    turned = np.any(both & (turn > _tolerance(slopes)))
+    return bool(~turned & np.any(np.isfinite(slopes)))
