@@ -31,10 +31,11 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
       the logarithm of a noise is no effect beside a mean;
     - each factor is such a parameter, or quadratic in S.
 
-    Derivatives along random lines tell what is affine and what is quadratic; the program tells what depends
-    on what. S grows site by site, from the one with the most coordinates; of as many, from one whose prior
-    depends on other sites, then from one in which the parameters themselves are affine, then from the first
-    of the model. If a site does not join, S grows from that one too, and the larger S is taken.
+    The program tells what is affine in its coordinates and what depends on what; derivatives along random
+    lines tell the rest. If not all sites that are affine join, S grows site by site, from the one with the
+    most coordinates; of as many, from one whose prior depends on other sites, then from one in which the
+    parameters themselves are affine, then from the first of the model. If a site does not join, S grows from
+    that one too, and the larger S is taken.
 
     Args:
         density: a model and its arguments, in the unconstrained space.
@@ -59,7 +60,7 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
     @cache
     def passes(names: frozenset[str]) -> bool:
         found = slopes(names)
-        if not all(_constant(found.values[n]) and _affine(found.priors[n]) for n in names):
+        if not all(_affine(found.priors[name]) for name in names):
             return False
         for site, which in moved(names).items():
             through = {sources.likelihoods[site][i] & names for i in which}
@@ -83,7 +84,12 @@ def gaussian_effects(density: ModelDensity) -> tuple[str, ...]:
         direct = all(_constant(parameters[n][i]) for n, by in moved(alone).items() for i in by)
         return -sizes[name], not sources.priors[name], not direct
 
-    candidates = sorted((name for name in sizes if passes(frozenset({name}))), key=order)
+    possible = sources.affine
+    if not possible:
+        return ()
+    if all(within[name] <= set(possible) for name in possible) and passes(frozenset(possible)):
+        return possible
+    candidates = sorted((name for name in possible if passes(frozenset({name}))), key=order)
     whole = grown(candidates)
     others = [grown([first, *candidates]) for first in candidates if first not in whole]
     largest = max([whole, *others], key=lambda names: sum(sizes[name] for name in names))
@@ -94,13 +100,11 @@ class _Sites(NamedTuple):
     """An array, or arrays, for each site: what is said of a model, or derivatives of that.
 
     Attributes:
-        values: of the latent sites.
-        priors: the logarithms of their densities.
+        priors: the logarithms of the densities of the latent ones.
         parameters: of the distributions of the observed ones.
         factors: those of these that are factors.
     """
 
-    values: dict[str, Any]
     priors: dict[str, Any]
     parameters: dict[str, list[Any]]
     factors: dict[str, None]
@@ -119,27 +123,31 @@ def _slopes(
     The lines begin in the middle of the priors, the coordinates that are not chosen beside it, where they
     are nothing in particular.
     """
+    moving = sources_of(density).affine
     directions = jnp.where(chosen, jnp.stack([one, other]), 0)
     begin = density.start() + jnp.where(chosen, 0, 0.1 * aside)
     steps = jnp.asarray(_STEPS, begin.dtype)
     away = [steps[:, None] * direction for direction in directions]
     points = begin + jnp.concatenate([jnp.zeros((1, begin.size)), *away])
 
-    def of_sites(u: Array) -> _Sites:
-        trace, log_probs = density.trace(u)
+    def parts(rows: Array) -> dict[str, Array]:
+        each = jax.vmap(density.unravel)(rows)
+        return {name: each[name] for name in moving}
+
+    def of_sites(at: dict[str, Array]) -> _Sites:
+        # What does not move is computed once, such as the factor of a covariance.
+        trace, log_probs = density.trace({**density.unravel(begin), **at})
         observed = density.observed(trace)
-        values = {site.name: trace[site.name]["value"] for site in density.sites}
         return _Sites(
-            values,
-            {name: log_probs[name] for name in values},
+            {name: log_probs[name] for name in moving},
             {name: real_parameters(trace[name]) for name in observed},
             {name: None for name in observed if isinstance(unwrapped(trace[name]["fn"]), Unit)},
         )
 
-    def along(u: Array) -> _Sites:
-        return jax.vmap(lambda direction: jax.jvp(of_sites, (u,), (direction,))[1])(directions)
+    def along(at: dict[str, Array]) -> _Sites:
+        return jax.vmap(lambda way: jax.jvp(of_sites, (at,), (way,))[1])(parts(directions))
 
-    return jax.lax.map(along, points)
+    return jax.vmap(along)(parts(points))
 
 
 def _tolerance(slopes: np.ndarray) -> float:

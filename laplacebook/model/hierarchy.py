@@ -1,4 +1,4 @@
-"""Scales of priors that are latent sites themselves, for which a joint mode does not answer."""
+"""On which latent sites a model's distributions depend; and its scales, for which a joint mode does not answer."""
 
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ class Sources(NamedTuple):
     Attributes:
         priors: latent site -> the other latent sites on which its prior depends.
         likelihoods: observed site -> those on which each of its :func:`real_parameters` depends.
+        affine: the latent sites that are affine functions of their coordinates.
     """
 
     priors: dict[str, frozenset[str]]
     likelihoods: dict[str, list[frozenset[str]]]
+    affine: tuple[str, ...]
 
 
 def sources_of(density: ModelDensity) -> Sources:
@@ -44,14 +46,21 @@ def sources_of(density: ModelDensity) -> Sources:
 def _sources_of(density: ModelDensity) -> Sources:
     names = [site.name for site in density.sites]
 
-    def seen(parts: dict[str, Array]) -> Any:
+    def of_sites(parts: dict[str, Array]) -> tuple[dict, tuple[dict, dict]]:
         trace, _ = density.trace(parts)
         priors = {name: jax.tree.leaves(trace[name]["fn"]) for name in names}
-        return priors, {name: real_parameters(trace[name]) for name in density.observed(trace)}
+        observed = {name: real_parameters(trace[name]) for name in density.observed(trace)}
+        return {name: trace[name]["value"] for name in names}, (priors, observed)
 
-    priors, likelihoods = sources(seen, density.unravel(jnp.zeros(density.dimension)))
+    def seen(parts: dict[str, Array]) -> Any:
+        ones = jax.tree.map(jnp.ones_like, parts)
+        _, slopes, others = jax.jvp(of_sites, (parts,), (ones,), has_aux=True)
+        return slopes, *others
+
+    parts = density.unravel(jnp.zeros(density.dimension))
+    slopes, priors, likelihoods = sources(seen, parts)
     united = {name: frozenset().union(*priors[name]) - {name} for name in names}
-    return Sources(united, likelihoods)
+    return Sources(united, likelihoods, tuple(name for name in names if not slopes[name]))
 
 
 def real_parameters(site: dict) -> list[Any]:
