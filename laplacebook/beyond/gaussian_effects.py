@@ -183,4 +183,4 @@ def _of_one_direction(slopes: np.ndarray) -> bool:
     turn = abs(on_one[:, 0] * on_other[:, 1] - on_one[:, 1] * on_other[:, 0])
     both = np.logical_and(*np.split(known[1:, 0], 2))
     turned = np.any(both & (turn > _tolerance(slopes)))
-    return bool(~turned & np.any(np.isfinite(slopes)))
+    return bool(~turned & (np.any(both) | np.all(slopes == 0)))

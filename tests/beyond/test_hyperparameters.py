@@ -3,6 +3,7 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -21,6 +22,7 @@ from tests.beyond.hierarchies import (
     N,
     X,
     half,
+    missing_covariates,
     normal,
     schools,
     site,
@@ -51,7 +53,7 @@ def logistic(y):
 
 
 def unrelated(y):
-    m, sd = site("m", dist.Cauchy(0, 1)), half("sd")
+    m, sd = site("m", dist.Cauchy(0, 1)), site("sd", dist.LogNormal(0, 1))
     with numpyro.plate("rows", N):
         numpyro.sample("y", dist.Normal(m, sd), obs=y)
 
@@ -60,6 +62,26 @@ def labels(g, y):
     tau = half("tau")
     z = site("z", dist.Normal(0, tau).expand([GROUPS]).to_event(1))
     numpyro.sample("y", dist.Normal(z[g], 1).to_event(1), obs=y)
+
+
+def log_scale(y):
+    """Were it not for the prior of the rates, the logarithm of their scale would be an effect."""
+    b = normal("b")
+    with numpyro.plate("rows", N):
+        rate = site("rate", dist.Gamma(2, jnp.exp(b)))
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+def product(y):
+    """Of two as large, the effects are those whose prior depends on another site."""
+    b, tau = normal("b", GROUPS), half("tau")
+    z = site("z", dist.Normal(0, tau).expand([GROUPS]).to_event(1))
+    numpyro.sample("y", dist.Normal(b[G] * z[G], 1).to_event(1), obs=y)
+
+
+def test_priors_of_others():
+    assert hyperparameters_of(ModelDensity.of(log_scale, (BINARY,)), None) == ("b",)
+    assert hyperparameters_of(ModelDensity.of(product, (REAL,)), None) == ("b", "tau")
 
 
 def of_schools(over):
@@ -97,6 +119,11 @@ UNTOLD = {
         logistic,
         (BINARY,),
         r"\['w', 'level'\]: there is no hyper.* use laplace\(logistic, ",
+    ),
+    "no predictor that is known": (
+        missing_covariates,
+        (np.nan * REAL, REAL),
+        r"\['z', 'noise'\], none is a Gaussian",
     ),
     "no effect": (
         unrelated,
