@@ -108,7 +108,7 @@ class MarginalModel:
             with InWorkingPrecision():
                 integral = laplace(_Given(), call, values).log_evidence
         except LaplaceError as error:
-            raise self._refusal(values, error) from error
+            raise self.refusal(values, error) from error
         numpyro.factor(f"integral of {self._listed}", integral)
 
     def given(self, hyper: Mapping[str, Any], *args: Any, **kwargs: Any) -> LaplaceApproximation:
@@ -164,7 +164,13 @@ class MarginalModel:
             self.given({name: value[failed[0]] for name, value in values.items()}, *args, **kwargs)
         return draws
 
-    def _refusal(self, values: Mapping[str, Array], error: LaplaceError) -> LaplaceError:
+    def refusal(self, values: Mapping[str, Any], error: LaplaceError) -> LaplaceError:
+        """The error of a fit of the sites given the others, with the values of these.
+
+        Args:
+            values: site -> value of the others.
+            error: what :meth:`given` raised there.
+        """
         at = ", ".join(
             f"{k} = {np.array2string(np.asarray(v), precision=4)}" for k, v in values.items()
         )

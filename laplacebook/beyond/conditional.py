@@ -1,0 +1,300 @@
+"""The effects given the hyperparameters: their Laplace approximations at many points at once."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import lapack
+
+from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.gaussian.precision import DensePrecision
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.follows_gradient import (
+    LOOK_NODES,
+    NODES,
+    direction_of_look,
+    fails,
+    follows_finely,
+)
+
+_STEPS = 60  # of Newton's method, halvings included
+_DECREMENT = 1e-5  # posterior standard deviations
+_SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
+_SAME = 1e-6  # relative: a curvature that changes by no more does not change
+_FLAT = 1e-3  # of the largest curvature: less does not carry a step
+_LANES = 64  # points in one call of the program, at most
+_CALLS = 100  # of a program, about
+_WORK = 2**22  # numbers in one call: about 30 MiB
+
+
+class Conditional(NamedTuple):
+    """The Laplace approximations of the effects z at K values of the hyperparameters h.
+
+    Attributes:
+        hyper: h, in the unconstrained space, shape (K, H).
+        log_marginal: log p(D, h) with z integrated out, shape (K,); NaN where z has no mode.
+        mode: of z given h, shape (K, d).
+        root: L^-1, with the lower Cholesky factor L of its precision, shape (K, d, d).
+    """
+
+    hyper: np.ndarray
+    log_marginal: np.ndarray
+    mode: np.ndarray
+    root: np.ndarray
+
+    def at(self, index: Any) -> "Conditional":
+        """Those of some of the points."""
+        return Conditional(*(part[index] for part in self))
+
+    @property
+    def deviations(self) -> Float[np.ndarray, "K d"]:
+        """Standard deviations of z given h."""
+        return np.sqrt(np.sum(self.root**2, axis=1))
+
+    @property
+    def log_roots(self) -> Float[np.ndarray, " K"]:
+        """Half of the log determinant of the precision."""
+        return -np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """A log joint seen as one of the effects, for given hyperparameters.
+
+    Attributes:
+        density: the log joint of all latent sites.
+        over: the names of the hyperparameters.
+    """
+
+    density: ModelDensity
+    over: tuple[str, ...]
+
+    @property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of the hyperparameters, and those of the effects, among all."""
+        marks = [np.full(s.size, s.name in self.over) for s in self.density.sites]
+        is_hyper = np.concatenate(marks)
+        return np.flatnonzero(is_hyper), np.flatnonzero(~is_hyper)
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        """How many coordinates the hyperparameters have, and how many the effects."""
+        hyper, effects = self.places
+        return hyper.size, effects.size
+
+    def joined(
+        self, hyper: Float[Numbers, "*K H"], effects: Float[Numbers, "*K d"]
+    ) -> Float[Numbers, "*K D"]:
+        """Both as one vector of all coordinates, in the order of the density."""
+        order = np.argsort(np.concatenate(self.places))
+        return np.concatenate([hyper, effects], axis=-1)[..., order]
+
+    def given(
+        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+    ) -> Conditional:
+        """Newton's method at every point, all together, from where each begins.
+
+        Args:
+            hyper: h, shape (K, H).
+            start: z where the search begins, shape (K, d).
+        """
+        tolerance = max(_DECREMENT, 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5)
+        lanes = [_Lane(z.copy(), tolerance) for z in start]
+        with np.errstate(all="ignore"), twice_differentiable():
+            for _ in range(_STEPS):
+                going = np.array([lane.is_going for lane in lanes], bool)
+                bent = np.array([lane.wants_hessian for lane in lanes], bool)
+                if not going.any():
+                    break
+                for program, index in ((_looks, going & bent), (_slopes, going & ~bent)):
+                    which = np.flatnonzero(index)
+                    points = np.array([lanes[k].z for k in which]).reshape(-1, start.shape[1])
+                    looks = self._looks(program, hyper[which], points)
+                    for k, *look in zip(which, *looks, strict=True):
+                        lanes[k].take(*look)
+        size = start.shape[1]
+        nowhere = np.full((size, size), np.nan)
+        roots = [lane.root if lane.found else nowhere for lane in lanes]
+        found = Conditional(
+            hyper,
+            np.array([-lane.lowest if lane.found else np.nan for lane in lanes]),
+            np.array([lane.z if lane.found else nowhere[0] for lane in lanes]),
+            np.array(roots),
+        )
+        volume = size / 2 * np.log(2 * np.pi) - found.log_roots
+        return found._replace(log_marginal=found.log_marginal + volume)
+
+    def follows_gradient(self, at: Conditional) -> bool:
+        """Whether the log joint follows its own gradient around the effects' mode at the one point of ``at``."""
+        mode, factor = at.mode[0], lapack.dtrtri(at.root[0], lower=1)[0]
+        precision = DensePrecision(factor @ factor.T, factor)
+        direction = direction_of_look(mode, precision, np.full(mode.shape, np.inf))
+
+        def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            points = mode + nodes[:, None] * direction
+            hyper = np.repeat(at.hyper, len(nodes), axis=0)
+            f, gradient = self._looks(_slopes, hyper, points)
+            return f, gradient @ direction
+
+        few, many = NODES[:LOOK_NODES], NODES[LOOK_NODES:]
+        return not fails(*line(few)) or bool(follows_finely(*line(many)))
+
+    def _looks(self, program: Callable, hyper: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
+        if not len(z):
+            return ()
+        slim = program is _slopes
+        lanes = _lanes(self.density, 1 if slim else z.shape[1])
+        looks = [
+            jax.device_get(program(self.density, *rows, over=self.over))
+            for rows in _in_lanes(lanes, hyper, z)
+        ]
+        return tuple(np.concatenate(parts)[: len(z)] for parts in zip(*looks, strict=True))
+
+    def log_joint(self, u: Float[np.ndarray, "S D"]) -> Float[np.ndarray, " S"]:
+        """log p(D, h, z) at points of all coordinates; minus infinity where the model has none."""
+        points = u.astype(jnp.result_type(float))
+        heights = at_many(ModelDensity.log_joint, (self.density,), points, progress_bar=False)
+        return np.asarray(heights, float)
+
+
+def _lanes(density: ModelDensity, size: int) -> int:
+    """How many points one call of the program takes: a power of two."""
+    numbers = max(1, size * (size + numbers_in(density)))
+    return int(np.clip(2 ** np.floor(np.log2(_WORK / numbers + 1e-9)), 1, _LANES))
+
+
+def _in_lanes(lanes: int, *points: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """The rows in parts of equal length, the last one filled up with a row that is there already."""
+    number = len(points[0])
+    dtype = jnp.result_type(float)
+    for begin in range(0, number, lanes):
+        index = np.minimum(np.arange(begin, begin + lanes), number - 1)
+        yield tuple(rows[index].astype(dtype) for rows in points)
+
+
+@dataclass
+class _Lane:
+    """Newton's method at one point of the hyperparameters.
+
+    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
+    taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
+    the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
+    if they were positive, for the next step and nowhere else.
+    """
+
+    z: np.ndarray
+    tolerance: float
+    lowest: float = np.inf
+    step: np.ndarray | float = 0.0
+    factor: np.ndarray | None = None
+    decrement: float = np.inf
+    change: float = np.inf  # of the curvature along the last step by a Hessian of its own, relative
+    is_going: bool = True
+    found: bool = False
+    wants_hessian: bool = True
+
+    @property
+    def root(self) -> np.ndarray:
+        return lapack.dtrtri(self.factor, lower=1)[0]
+
+    def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
+        """What was seen at z."""
+        if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
+            self.step = self.step / 2
+            self.z = self.z - self.step
+            return
+        self.lowest = float(f)
+        if hessian is not None:
+            self._bend(gradient, hessian)
+        else:
+            self._follow(gradient)
+
+    def _bend(self, gradient: np.ndarray, hessian: np.ndarray) -> None:
+        finite = np.isfinite(hessian).all()
+        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
+        if not finite:
+            self.is_going = False
+        elif failed:
+            bends, axes = np.linalg.eigh(hessian)
+            bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
+            self._go(-axes @ (axes.T @ gradient / bends))
+        else:
+            self.factor, self.change = factor, np.inf
+            move = self._move(gradient)
+            if self.decrement <= self.tolerance:
+                self._end()
+            else:
+                self.wants_hessian = False
+                self._go(move)
+
+    def _follow(self, gradient: np.ndarray) -> None:
+        before = self.decrement
+        move = self._move(gradient)
+        self.change = min(self.change, 2 * self.decrement / before)
+        if self.decrement <= self.tolerance and self.change <= _SAME:
+            self._end()
+        elif self.tolerance < self.decrement < before / 2:
+            self._go(move)
+        else:
+            self.wants_hessian, self.step = True, 0.0
+
+    def _move(self, gradient: np.ndarray) -> np.ndarray:
+        move = -lapack.dpotrs(self.factor, gradient, lower=1)[0]
+        self.decrement = float(np.sqrt(-gradient @ move))
+        return move
+
+    def _go(self, step: np.ndarray) -> None:
+        self.z, self.step = self.z + step, step
+        self.is_going = bool(np.isfinite(self.z).all())
+
+    def _end(self) -> None:
+        self.is_going, self.found = False, True
+
+
+def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:
+    parts: dict[str, Array] = {}
+    rest = {True: hyper, False: z}
+    for site in density.sites:
+        vector = rest[site.name in over]
+        parts[site.name], rest[site.name in over] = vector[: site.size], vector[site.size :]
+    return density.ravel(parts)
+
+
+def _work(density: ModelDensity, *points: Array, **_: Any) -> int:
+    return _CALLS * numbers_in((density, *points)) * points[-1].shape[-1]
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="over")
+def _looks(
+    density: ModelDensity, hyper: Float[Array, "K H"], z: Float[Array, "K d"], over: tuple[str, ...]
+) -> tuple[Array, Array, Array]:
+    """The negative log joint, its gradient and its Hessian in z; NaN where the model is not valid."""
+
+    def look(hyper: Array, z: Array) -> tuple[Array, Array, Array]:
+        f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
+        value, (_, valid), gradient, hessian = value_gradient_hessian(f, z)
+        return jnp.where(valid, value, jnp.nan), gradient, hessian
+
+    return jax.vmap(look)(hyper, z)
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="over")
+def _slopes(
+    density: ModelDensity, hyper: Float[Array, "K H"], z: Float[Array, "K d"], over: tuple[str, ...]
+) -> tuple[Array, Array]:
+    """The same without the Hessian."""
+
+    def look(hyper: Array, z: Array) -> tuple[Array, Array]:
+        f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
+        (value, (_, valid)), gradient = jax.value_and_grad(f, has_aux=True)(z)
+        return jnp.where(valid, value, jnp.nan), gradient
+
+    return jax.vmap(look)(hyper, z)

@@ -1,0 +1,162 @@
+"""A grid over the hyperparameters that goes on wherever their posterior does."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from laplacebook.beyond.conditional import Conditional
+from laplacebook.beyond.outer_mode import OuterMode
+
+SPACING = {
+    1: 0.75,
+    2: 1.0,
+    3: 1.25,
+}  # standard deviations at the mode, by the number of hyperparameters
+DEPTH = 7.0  # nats below the highest: what lies deeper holds less than a thousandth
+MOST = 3000  # points
+_SAME = 0.02  # nats, of the log evidence with half of the points: with all of them it is far nearer
+_TOGETHER = 32  # points at least that are asked for at once
+_WIDEST = 60  # standard deviations from the mode
+
+At = Callable[[np.ndarray], Conditional]
+
+
+class Grid(NamedTuple):
+    """Points of a lattice, and the log marginal there.
+
+    Attributes:
+        index: of each point, whole numbers, shape (K, H).
+        conditional: the effects there.
+        spacing: of the lattice, in the axes of ``mode``.
+        mode: the mode of the hyperparameters.
+        failed: the points at which the effects have no mode, shape (F, H).
+        at_risk: the share of the mass beside these points.
+        ends: whether the log marginal falls by DEPTH on all sides.
+    """
+
+    index: np.ndarray
+    conditional: Conditional
+    spacing: float
+    mode: OuterMode
+    failed: np.ndarray
+    at_risk: float
+    ends: bool
+
+    @property
+    def log_evidence(self) -> float:
+        """By the trapezoidal rule, whose error falls exponentially in 1/spacing^2 for a smooth density."""
+        return _log_sum(self.conditional.log_marginal) + self._log_cell
+
+    @property
+    def error(self) -> float:
+        """The log evidence less that of every other point, in nats."""
+        even = self.index.sum(axis=1) % 2 == 0
+        half = _log_sum(self.conditional.log_marginal[even]) + self._log_cell + np.log(2)
+        return float(abs(self.log_evidence - half))
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether half of the points tell the same log evidence."""
+        return self.error <= _SAME
+
+    @property
+    def _log_cell(self) -> float:
+        size = self.index.shape[1]
+        return float(size * np.log(self.spacing) + np.linalg.slogdet(self.mode.axes)[1])
+
+    @property
+    def peaks(self) -> Int[np.ndarray, " M"]:
+        """The points that are higher than all their neighbours, the highest first."""
+        heights = dict(zip(map(tuple, self.index), self.conditional.log_marginal, strict=True))
+        ways = [way for way in product((-1, 0, 1), repeat=self.index.shape[1]) if any(way)]
+        top = [
+            k
+            for k, (point, height) in enumerate(heights.items())
+            if all(heights.get(tuple(np.add(point, way)), -np.inf) < height for way in ways)
+        ]
+        return np.array(sorted(top, key=lambda k: -self.conditional.log_marginal[k]))
+
+
+def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M H"]) -> Grid:
+    """All points of the lattice that are connected with a seed and not more than DEPTH below the highest.
+
+    Their neighbours are looked at, too, and kept.
+
+    Args:
+        at: the effects at points of shape (K, H).
+        mode: where the lattice is centred, and its axes.
+        spacing: of the lattice, in these axes.
+        seeds: points from which it is explored, the mode among them.
+    """
+    size = mode.point.size
+    unit = np.concatenate([np.eye(size, dtype=int), -np.eye(size, dtype=int)])
+    inverse = np.linalg.inv(mode.axes)
+    first = np.unique(np.rint((seeds - mode.point) @ inverse.T / spacing).astype(int), axis=0)
+    heights: dict[tuple[int, ...], float] = {}
+    parts: list[Conditional] = []
+    order: list[tuple[int, ...]] = []
+    wave = [tuple(point) for point in first.tolist()]
+    while wave and len(heights) <= MOST:
+        index = np.array(wave)
+        found = at(mode.point + spacing * index @ mode.axes.T)
+        sound = np.isfinite(found.log_marginal)
+        heights.update(zip(wave, np.where(sound, found.log_marginal, np.nan), strict=True))
+        parts.append(found.at(sound))
+        order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
+        wave = _next_wave(heights, unit, _WIDEST / spacing)
+    conditional = Conditional(*map(np.concatenate, zip(*parts, strict=True)))
+    index = np.array(order).reshape(-1, size)
+    kept = conditional.log_marginal
+    failed = [point for point, height in heights.items() if np.isnan(height)]
+    outermost = abs(index).max(axis=1) >= _WIDEST / spacing
+    ends = not wave and not _is_high(kept, kept.max())[outermost].any()
+    return Grid(
+        index,
+        conditional,
+        spacing,
+        mode,
+        mode.point + spacing * np.array(failed, float).reshape(-1, size) @ mode.axes.T,
+        _beside(failed, heights, unit),
+        ends,
+    )
+
+
+def _is_high(heights: np.ndarray, highest: float) -> Bool[np.ndarray, " K"]:
+    return heights >= highest - DEPTH
+
+
+def _next_wave(
+    heights: dict[tuple[int, ...], float], unit: np.ndarray, widest: float
+) -> list[tuple[int, ...]]:
+    values = np.array(list(heights.values()))
+    index = np.array(list(heights))
+    with np.errstate(invalid="ignore"):
+        known = np.isfinite(values).any()
+        high = index[_is_high(values, np.nanmax(values))] if known else index[:0]
+    inner = [all(tuple(np.add(point, way)) in heights for way in unit) for point in high]
+    high = high[~np.array(inner, bool)]
+    # Few at a time cost as much as many: so a short wave goes further out.
+    steps = np.arange(1, 2 + _TOGETHER // max(1, len(high) * len(unit)))[:, None, None]
+    around = (high[:, None, None] + steps * unit).reshape(-1, index.shape[1])
+    around = around[abs(around).max(axis=1) <= widest]
+    return [point for point in dict.fromkeys(map(tuple, around.tolist())) if point not in heights]
+
+
+def _beside(
+    failed: list[tuple[int, ...]], heights: dict[tuple[int, ...], float], unit: np.ndarray
+) -> float:
+    """The share of the mass that points without a mode would have if they were as high as a neighbour."""
+    if not failed:
+        return 0.0
+    around = [[heights.get(tuple(np.add(point, way)), np.nan) for way in unit] for point in failed]
+    highest = np.nanmax(np.array(around), axis=1, initial=-np.inf)
+    known = np.array([height for height in heights.values() if np.isfinite(height)])
+    return float(np.exp(_log_sum(highest) - _log_sum(known)))
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    top = logs.max()
+    return float(top + np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf

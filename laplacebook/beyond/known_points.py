@@ -1,0 +1,65 @@
+"""The log marginal of the hyperparameters wherever it is asked for, each point begun where its neighbour ended."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.beyond.conditional import Conditional, Effects
+
+
+@dataclass
+class KnownPoints:
+    """The log marginal p(D, h), and the conditional modes that were found on the way.
+
+    Attributes:
+        effects: the log joint as one of the effects given the hyperparameters.
+        start: z where a search begins that has no neighbour, shape (d,).
+        hyper: h of the points with a mode so far, shape (K, H).
+        mode: z there, shape (K, d).
+    """
+
+    effects: Effects
+    start: np.ndarray
+    hyper: np.ndarray = field(init=False)
+    mode: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        of_hyper, of_effects = self.effects.dimensions
+        self.hyper, self.mode = np.empty((0, of_hyper)), np.empty((0, of_effects))
+
+    def conditional(
+        self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
+    ) -> Conditional:
+        """The effects at these points; what fails from a neighbour is tried from the start.
+
+        Args:
+            hyper: h, shape (K, H).
+            scale: of each coordinate of h, by which a neighbour is near; shape (H,).
+        """
+        middle = np.broadcast_to(self.start, (len(hyper), self.start.size)).copy()
+        near = self._nearest(hyper / scale, scale, middle)
+        found = self.effects.given(hyper, near)
+        failed = np.flatnonzero(np.isnan(found.log_marginal) & np.any(near != middle, axis=1))
+        if failed.size:
+            again = self.effects.given(hyper[failed], middle[failed])
+            for old, new in zip(found[1:], again[1:], strict=True):
+                old[failed] = new
+        sound = np.isfinite(found.log_marginal)
+        self.hyper = np.concatenate([self.hyper, hyper[sound]])
+        self.mode = np.concatenate([self.mode, found.mode[sound]])
+        return found
+
+    def heights(
+        self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
+    ) -> Float[np.ndarray, " K"]:
+        """The log marginal alone; minus infinity where the effects have no mode."""
+        heights = self.conditional(hyper, scale).log_marginal
+        return np.where(np.isnan(heights), -np.inf, heights)
+
+    def _nearest(self, points: np.ndarray, scale: np.ndarray, middle: np.ndarray) -> np.ndarray:
+        if not len(self.hyper):
+            return middle
+        from scipy.spatial import KDTree  # slow to import
+
+        return self.mode[KDTree(self.hyper / scale).query(points)[1]]

@@ -1,0 +1,243 @@
+"""The verb ``nested(model, ...)``: hyperparameters integrated numerically, the rest by Laplace's method."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from laplacebook.base.checks import require_numbers
+from laplacebook.base.errors import LaplaceError, NotConverged, UnsupportedModel
+from laplacebook.base.quick import in_full_precision, is_eager, jit_quickly
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.grid import SPACING, Grid, explore
+from laplacebook.beyond.hyperparameters import hyperparameters_of
+from laplacebook.beyond.known_points import KnownPoints
+from laplacebook.beyond.marginalize import MarginalModel
+from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.outer_mode import OuterMode, outer_mode
+from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.fit.summary import values_at
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import require_entries
+
+_DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
+_FAR = np.array([5.0, 8.0, 12.0, 18.0])  # standard deviations, where other modes are looked for
+_HALVINGS = 2  # of the spacing
+_RISK = 1e-3  # of the mass, beside points at which the effects have no mode
+_ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
+
+
+@in_full_precision
+def nested(
+    model: Callable, *args: Any, over: str | Sequence[str] | None = None, **kwargs: Any
+) -> NestedApproximation:
+    """The posterior of a hierarchical model: hyperparameters numerically, effects by Laplace's method.
+
+    With the hyperparameters h, such as the standard deviation of effects, and all other latent sites z,
+
+    ``p(h | D) ~ p(D, h)``, with z integrated out of p(D, h, z) by Laplace's method at each h,
+
+    on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
+    wherever the density does, skew tails included; and p(z | D) is the mixture over the grid of the
+    approximations of z given h (Tierney and Kadane 1986, Journal of the American Statistical Association
+    81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B 71, 319-392). Each
+    Gaussian of the mixture is made skew by the log joint itself, at pairs of points to both sides of its
+    mode (Pozza, Durante and Szabo 2024). The hyperparameters are exact up to the error of Laplace's method
+    in z, which is none where z is Gaussian given h and the data.
+
+    What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
+    effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
+    which another one's prior depends.
+
+    In the book: :doc:`/book/hierarchical`.
+
+    Args:
+        model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
+            an argument named ``over`` takes it through ``functools.partial``.
+        args: its positional arguments.
+        over: the names of the hyperparameters; with up to three coordinates together.
+        kwargs: its keyword arguments.
+
+    Returns:
+        A :class:`NestedApproximation`.
+
+    Raises:
+        ValueError: ``over`` names no latent site, or leaves none; the model has no hyperparameter; within a
+            compiled program.
+        UnsupportedModel: as :func:`~laplacebook.laplace` says; the prior of a hyperparameter depends on an
+            effect; there are more than three.
+        NotConverged: the posterior of the hyperparameters has no mode, does not fall on all sides (so it
+            may be improper), or is too rough for a grid.
+        LaplaceError: where the hyperparameters have some of their mass, the effects have no mode: as
+            :func:`~laplacebook.laplace` says there.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def groups(y):
+    ...     tau = numpyro.sample("tau", dist.HalfNormal(2))
+    ...     with numpyro.plate("groups", y.size):
+    ...         z = numpyro.sample("z", dist.Normal(0, tau))
+    ...         numpyro.sample("y", dist.Normal(z, 1), obs=y)
+    >>> nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    """
+    if not is_eager():
+        raise ValueError(
+            "nested looks at numbers, and does not work within jit, vmap or grad; marginalize does."
+        )
+    require_numbers("nested", (args, kwargs))
+    density = ModelDensity.of(model, args, kwargs)
+    names = hyperparameters_of(density, over)
+    require_entries(density)
+    return _Search(density, names).result()
+
+
+class _Search:
+    """The steps of one call, and what its errors need to know."""
+
+    def __init__(self, density: ModelDensity, over: tuple[str, ...]) -> None:
+        self.density = density
+        self.effects = Effects(density, over)
+        of_hyper, of_effects = self.effects.places
+        self.size = of_hyper.size
+        self.of_hyper = of_hyper
+        if self.size not in SPACING:
+            raise UnsupportedModel(
+                f"{', '.join(over)} have {self.size} coordinates together: a grid is laid over three at most.",
+                remedy=f"name fewer as over=, if the others are near Gaussian; or sample them, with the "
+                f"effects integrated out: NUTS(marginalize({density.name}, {self._effect_names})).",
+            )
+        start = np.asarray(_start(density), float)
+        self.start = start[of_hyper]
+        self.known = KnownPoints(self.effects, start[of_effects])
+
+    @property
+    def _effect_names(self) -> list[str]:
+        return [site.name for site in self.density.sites if site.name not in self.effects.over]
+
+    def result(self) -> NestedApproximation:
+        grid = self._grid(self._mode())
+        skewed = SkewedEffects.of(self.effects, grid.conditional)
+        heights = grid.conditional.log_marginal + skewed.correction(grid.index)
+        grid = grid._replace(conditional=grid.conditional._replace(log_marginal=heights))
+        return NestedApproximation(self.effects, grid, skewed.corrected(heights), self.known.start)
+
+    def _mode(self) -> OuterMode:
+        unit = np.ones(self.size)
+        starts = self.start[None]
+        if not np.isfinite(self.known.heights(starts, unit)).any():
+            starts = np.asarray(_prior_draws(self.density, jax.random.key(0)), float)
+            starts = starts[np.isfinite(starts).all(axis=1)][:, self.of_hyper]
+        heights = self.known.heights(starts, unit)
+        if not np.isfinite(heights).any():
+            raise self._no_effects(self.start)
+        mode = outer_mode(self.known.heights, starts[np.argmax(heights)])
+        if not mode.found:
+            raise self._no_mode(mode)
+        if not self.effects.follows_gradient(self.known.conditional(mode.point[None], unit)):
+            raise self._no_effects(mode.point)
+        return mode
+
+    def _grid(self, mode: OuterMode) -> Grid:
+        scale = np.linalg.norm(mode.axes, axis=1)
+        at = partial(self.known.conditional, scale=scale)
+        ways = np.concatenate([mode.axes.T, -mode.axes.T])
+        seeds = mode.point + np.multiply.outer(_FAR, ways).reshape(-1, self.size)
+        spacing = SPACING[self.size]
+        grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]))
+        for _ in range(_HALVINGS):
+            if grid.is_fine or not grid.ends:
+                break
+            spacing /= 2
+            grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks])
+        if grid.at_risk > _RISK:
+            nearest = np.argmin(np.linalg.norm((grid.failed - mode.point) / scale, axis=1))
+            raise self._no_effects(grid.failed[nearest])
+        if not grid.ends:
+            raise self._does_not_fall(grid)
+        if grid.error > _ROUGH:
+            raise NotConverged(
+                f"The posterior of {self._over} is too rough for a grid: with half of its "
+                f"{len(grid.index)} points the log evidence differs by {grid.error:.2g}.",
+                causes=["a kink or a jump in the model", "several narrow modes"],
+                remedy=self._sampler,
+            )
+        return grid
+
+    @property
+    def _over(self) -> str:
+        return " and ".join(map(repr, self.effects.over))
+
+    @property
+    def _sampler(self) -> str:
+        return (
+            f"sample {self._over} with the effects integrated out: "
+            f"NUTS(marginalize({self.density.name}, {self._effect_names})); or sample everything."
+        )
+
+    def _values(self, hyper: np.ndarray) -> dict[str, np.ndarray]:
+        """The hyperparameters on the scale of the model."""
+        u = self.effects.joined(hyper, self.known.start)
+        values = jax.device_get(values_at(self.density, jnp.asarray(u, float)[None]))
+        return {name: values[name][0] for name in self.effects.over}
+
+    def _no_effects(self, hyper: np.ndarray) -> LaplaceError:
+        """Why the effects have no mode there, in the words of a fit of them alone."""
+        marginal = MarginalModel(self.density.model, tuple(self._effect_names))
+        args, kwargs = self.density.arguments
+        values = self._values(hyper)
+        try:
+            marginal.given(values, *args, **kwargs)
+        except LaplaceError as error:
+            return marginal.refusal(values, error)
+        error = NotConverged("Newton's method found none.", remedy=self._sampler)
+        return marginal.refusal(values, error)
+
+    def _no_mode(self, mode: OuterMode) -> LaplaceError:
+        names = [
+            name
+            for s in self.density.sites
+            if s.name in self.effects.over
+            for name in s.coordinate_names()
+        ]
+        farthest = int(np.argmax(abs(mode.way)))
+        return NotConverged(
+            f"The posterior of {self._over}, with the effects integrated out, has no mode: it goes on rising "
+            f"where {names[farthest]} does, beyond {_listed(self._values(mode.point))}.",
+            causes=[
+                "an improper or very vague prior of a scale, under which the posterior is improper, too",
+                "a prior of a scale on which the data say nothing",
+            ],
+            remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible.",
+        )
+
+    def _does_not_fall(self, grid: Grid) -> LaplaceError:
+        heights = grid.conditional.log_marginal
+        far = int(np.argmax(abs(grid.index).max(axis=1) * (heights > heights.max() - 8)))
+        fallen = heights.max() - heights[far]
+        return NotConverged(
+            f"The posterior of {self._over} does not fall on all sides: at "
+            f"{_listed(self._values(grid.conditional.hyper[far]))} its logarithm is only {fallen:.1f} below the "
+            "highest, so that a grid does not hold its mass.",
+            causes=[
+                "an improper prior of a hyperparameter, under which the posterior is improper, too",
+                "a prior with a very long tail, on which the data say nothing",
+            ],
+            remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible.",
+        )
+
+
+def _listed(values: dict[str, np.ndarray]) -> str:
+    return ", ".join(f"{k} = {np.array2string(v, precision=3)}" for k, v in values.items())
+
+
+@jit_quickly
+def _start(density: ModelDensity) -> Array:
+    return density.start()
+
+
+@jit_quickly
+def _prior_draws(density: ModelDensity, key: Key[Array, ""]) -> Array:
+    return jax.lax.map(density.draw_start, jax.random.split(key, _DRAWS))

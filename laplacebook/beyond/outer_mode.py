@@ -1,0 +1,89 @@
+"""The mode of the hyperparameters, and the curvature there: where a grid is laid."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+_STEP = 0.1  # standard deviations: of differences
+_ROUNDS = 60
+_FAR = 3.0  # standard deviations: of one step, at most
+_NEAR = 1e-3  # nats below the maximum: a grid needs no more
+_LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step, all tried at once
+_FLAT = 1e-2  # of the largest curvature
+
+Heights = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class OuterMode(NamedTuple):
+    """Where the log marginal has its maximum.
+
+    Attributes:
+        point: h there, shape (H,).
+        height: the log marginal.
+        axes: of the inverse curvature, as the columns of a square root of it, shape (H, H).
+        found: whether it is a maximum; else where the search stood.
+        way: the direction in which it was going, shape (H,).
+    """
+
+    point: np.ndarray
+    height: float
+    axes: np.ndarray
+    found: bool
+    way: np.ndarray
+
+
+def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
+    """The maximum of a smooth function by Newton's method with differences, many points at a time.
+
+    Args:
+        heights: of points of shape (K, H), whose coordinates have the scales of shape (H,): the log
+            marginal, of shape (K,).
+        start: where its value is finite, shape (H,).
+    """
+    point, scale, step = start.astype(float), np.ones(start.size), np.zeros(start.size)
+    height = float(heights(point[None], scale)[0])
+    axes = np.eye(start.size)
+    for _ in range(_ROUNDS):
+        gradient, curvature = _differences(heights, point, scale)
+        if not np.isfinite(curvature).all():
+            scale = scale / 4
+            continue
+        bends, ways = np.linalg.eigh(curvature)
+        peaked = bends.min() > 0
+        bends = np.maximum(abs(bends), _FLAT * max(abs(bends).max(), _FLAT))
+        axes = scale[:, None] * ways / np.sqrt(bends)
+        move = ways @ (ways.T @ gradient / bends)
+        gain = move @ gradient / 2
+        move *= min(1, _FAR / max(np.sqrt(2 * gain), 1e-300))
+        step = scale * move
+        if peaked and gain < _NEAR:
+            return OuterMode(point, height, axes, True, step)
+        tried = point + _LENGTHS[:, None] * step
+        seen = heights(tried, scale)
+        best = int(np.argmax(seen))
+        # Differences are taken on a scale that follows the curvature, but not at once.
+        scale = scale * np.clip(1 / np.sqrt(np.maximum(abs(np.diag(curvature)), 1e-8)), 0.2, 5)
+        if seen[best] > height:
+            point, height = tried[best], float(seen[best])
+    return OuterMode(point, height, axes, False, step)
+
+
+def _differences(
+    heights: Heights, point: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient, and the Hessian of the negative function, by differences in units of the scale."""
+    size = point.size
+    unit = np.eye(size)
+    pairs = [(i, j) for i in range(size) for j in range(i)]
+    both = np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, size)
+    ways = np.concatenate([np.zeros((1, size)), unit, -unit, both, -both])
+    values = heights(point + _STEP * scale * ways, scale)
+    middle, up, down, *rest = np.split(values, np.cumsum([1, size, size, len(pairs)]))
+    gradient = (up - down) / (2 * _STEP)
+    second = up + down - 2 * middle
+    hessian = np.diag(second)
+    for (i, j), plus, minus in zip(pairs, *rest, strict=True):
+        hessian[i, j] = hessian[j, i] = (plus + minus - 2 * middle[0] - second[i] - second[j]) / 2
+    return gradient, -hessian / _STEP**2

@@ -1,0 +1,207 @@
+"""Draws of the effects given the hyperparameters, with the skewness that the log joint has."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import ndtr
+
+from laplacebook.base.weights import USABLE, pareto_k
+from laplacebook.beyond.conditional import Conditional, Effects
+
+_PAIRS = 4096
+_LINES = 4096  # along which the log joint is followed, of all effects together
+_FEWEST, _MOST = 4, 32  # points of the hyperparameters at which it is
+_SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
+_PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
+_FINE = np.linspace(-6, 6, 241)
+_FLOOR = -60.0  # nats: what is lower is nowhere
+_LEAST = 0.1  # of a ratio: less is noise
+_ROUNDING = 1e-3  # nats: a Gaussian has no more
+
+
+@dataclass(frozen=True)
+class SkewedEffects:
+    """How the marginal of each effect given the hyperparameters differs from a normal one.
+
+    Along the line on which effect i moves and the others follow with their conditional means, the log joint is
+    -x^2/2 + r(x), x in standard deviations from the mode; the determinant of the others adds a slope, to
+    first order (Rue, Martino and Chopin 2009, section 3.2.3, their simplified Laplace approximation). The
+    slope is that which the log joint has at pairs of draws to both sides of the mode, less that along the
+    line. Together draws keep the Gaussian copula: each normal number x goes to the quantile of the skewed
+    marginal at its own probability.
+
+    Attributes:
+        effects: the log joint.
+        nodes: the effects' Gaussian approximations at K points of the hyperparameters.
+        chosen: of which of them the lines are, shape (J,).
+        image: of the normal numbers at equal distances from -6 to 6, for each of these and each effect,
+            shape (J, d, G); None where the log joint is Gaussian given the hyperparameters.
+        index: at which of the points each pair of draws is, shape (P,).
+        log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
+    """
+
+    effects: Effects
+    nodes: Conditional
+    chosen: Int[np.ndarray, " J"]
+    image: Float[np.ndarray, "J d G"] | None
+    index: Int[np.ndarray, " P"]
+    log_ratios: Float[np.ndarray, " P"]
+
+    @classmethod
+    def of(cls, effects: Effects, nodes: Conditional) -> "SkewedEffects":
+        """Looked at where the nodes have their mass.
+
+        Args:
+            effects: the log joint.
+            nodes: the approximations at the points of a grid.
+        """
+        order = np.lexsort(nodes.hyper.T)
+        index = order[_systematic(nodes.log_marginal[order], _PAIRS)]
+        normal = np.random.default_rng(0).standard_normal((_PAIRS, nodes.mode.shape[1]))
+        offset = _offsets(nodes, index, normal)
+        mode, hyper = nodes.mode[index], nodes.hyper[index]
+        up, down = (
+            effects.log_joint(effects.joined(hyper, mode + way * offset)) for way in (1, -1)
+        )
+        volume = nodes.log_roots - nodes.mode.shape[1] / 2 * np.log(2 * np.pi)
+        log_q = (nodes.log_marginal + volume)[index] - np.sum(normal**2, axis=1) / 2
+        with np.errstate(invalid="ignore"):
+            ratios = np.nan_to_num(np.logaddexp(up, down) - np.log(2) - log_q, nan=-np.inf)
+            odd = np.nan_to_num((up - down) / 2, nan=0.0, posinf=-_FLOOR, neginf=_FLOOR)
+        if max(abs(ratios).max(), abs(odd).max()) < _ROUNDING:
+            return cls(effects, nodes, index[:0], None, index, np.zeros(_PAIRS))
+        number = int(np.clip(_LINES // normal.shape[1], _FEWEST, _MOST))
+        chosen = np.unique(order[_systematic(nodes.log_marginal[order], number)])
+        residuals = np.stack([_residuals(effects, nodes, k) for k in chosen])
+        near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
+        x = offset / nodes.deviations[index]
+        slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
+        images = np.stack([_image(one, slope) for one in residuals])
+        return cls(effects, nodes, chosen, images, index, ratios)
+
+    @cached_property
+    def pareto_k(self) -> float:
+        """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
+        return pareto_k(self.log_ratios)
+
+    def correction(self, places: Float[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
+        """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
+
+        As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise;
+        beyond the middle 98 % of the pairs it is that at the edge. Zero where the ratios have too heavy a
+        tail for a mean (a k-hat above 0.7).
+
+        Args:
+            places: of the points on the grid, shape (K, H).
+        """
+        if self.image is None or not self.pareto_k <= USABLE:
+            return np.zeros(len(places))
+        low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
+        x = np.clip(places, low, high)
+        size = x.shape[1]
+        squares = [x[:, i] * x[:, j] for i in range(size) for j in range(i + 1)]
+        terms = np.stack([np.ones(len(x)), *x.T, *squares], axis=1)
+        fitted = np.linalg.lstsq(terms[self.index], np.exp(self.log_ratios), rcond=None)[0]
+        return np.log(np.maximum(terms @ fitted, _LEAST))
+
+    def corrected(self, log_marginal: Float[np.ndarray, " K"]) -> "SkewedEffects":
+        """The same, with another log marginal at its points."""
+        return replace(self, nodes=self.nodes._replace(log_marginal=log_marginal))
+
+    def draws(self) -> Float[np.ndarray, "S D"]:
+        """Of all coordinates, 8,192 of equal weight, with hyperparameters at the nodes."""
+        order = np.lexsort(self.nodes.hyper.T)
+        index = order[_systematic(self.nodes.log_marginal[order], _PAIRS)]
+        normal = np.random.default_rng(1).standard_normal((_PAIRS, self.nodes.mode.shape[1]))
+        both = [self.draws_given(self.nodes, index, way * normal) for way in (1, -1)]
+        return np.concatenate(both)
+
+    def draws_given(
+        self, given: Conditional, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "S D"]:
+        """S draws of the effects.
+
+        Args:
+            given: the Gaussian approximations at K points of the hyperparameters.
+            index: at which of them each draw is, shape (S,).
+            normal: standard normal vectors, one for each draw, shape (S, d).
+        """
+        offset = _offsets(given, index, normal)
+        if self.image is not None:
+            deviations = given.deviations[index]
+            x = offset / deviations
+            near = _nearest(self.nodes.hyper[self.chosen], given.hyper)[index]
+            for j, i, rows in _parts(near, x):
+                x[rows, i] = np.interp(x[rows, i], _FINE, self.image[j, i])
+            offset = x * deviations
+        return self.effects.joined(given.hyper[index], given.mode[index] + offset)
+
+
+def _systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:
+    """So many indices, each as often as its weight says, up to one."""
+    mass = np.cumsum(np.exp(logs - logs.max()))
+    places = (np.arange(number) + 0.5) / number * mass[-1]
+    return np.minimum(np.searchsorted(mass, places), len(logs) - 1)
+
+
+def _offsets(nodes: Conditional, index: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    offset = np.empty_like(normal)
+    for k in np.unique(index):
+        offset[index == k] = normal[index == k] @ nodes.root[k]
+    return offset
+
+
+def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
+    from scipy.spatial import KDTree  # slow to import
+
+    scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
+    return KDTree(points / scale).query(hyper / scale)[1]
+
+
+def _residuals(effects: Effects, nodes: Conditional, k: int) -> Float[np.ndarray, "d G"]:
+    """r(x) of each effect, at equal distances from -6 to 6."""
+    from scipy.interpolate import CubicSpline  # slow to import
+
+    size = nodes.mode.shape[1]
+    ways = (nodes.root[k].T @ nodes.root[k]) / nodes.deviations[k, :, None]
+    points = nodes.mode[k] + _PLACES[:, None, None] * ways
+    hyper = np.broadcast_to(nodes.hyper[k], (*points.shape[:2], nodes.hyper.shape[1]))
+    joint = effects.joined(hyper, points).reshape(-1, size + nodes.hyper.shape[1])
+    heights = effects.log_joint(joint).reshape(points.shape[:2])
+    residuals = heights - heights[_PLACES == 0] + _PLACES[:, None] ** 2 / 2
+    residuals = np.clip(np.nan_to_num(residuals, nan=_FLOOR), _FLOOR, -_FLOOR)
+    inside = np.clip(_FINE, _PLACES[0], _PLACES[-1])
+    return CubicSpline(_PLACES, residuals)(inside).T
+
+
+def _slope_along(
+    residuals: Float[np.ndarray, "J d G"], near: Int[np.ndarray, " P"], x: Float[np.ndarray, "P d"]
+) -> Float[np.ndarray, " d"]:
+    """The mean of x times the odd part of r(x), which the lines tell themselves."""
+    odd = (residuals - residuals[..., ::-1]) / 2
+    total = np.zeros(x.shape[1])
+    for j, i, rows in _parts(near, x):
+        total[i] += x[rows, i] @ np.interp(x[rows, i], _FINE, odd[j, i])
+    return total / len(x)
+
+
+def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Of each chosen point and each effect, the rows that are nearest to that point."""
+    for j in np.unique(near):
+        rows = np.flatnonzero(near == j)
+        for i in range(x.shape[1]):
+            yield j, i, rows
+
+
+def _image(
+    residuals: Float[np.ndarray, "d G"], slope: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "d G"]:
+    """The quantile of each skewed marginal at the probability of each normal number."""
+    logs = residuals + slope[:, None] * _FINE - _FINE**2 / 2
+    density = np.exp(logs - logs.max(axis=1, keepdims=True))
+    mass = np.cumsum(density, axis=1) - density / 2
+    mass /= density.sum(axis=1, keepdims=True)
+    return np.array([np.interp(ndtr(_FINE), one, _FINE) for one in mass])

@@ -1,0 +1,46 @@
+"""From the log marginal on a grid to many weighted points between its nodes."""
+
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.beyond.grid import Grid
+
+POINTS = 2**13
+
+
+def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarray, " P"]]:
+    """Points of the hyperparameters that fill the cells of a grid, and their weights.
+
+    The log marginal between the nodes is a cubic spline (radial basis functions r^3 with a quadratic
+    polynomial, which is the cubic spline in one dimension); the points are spread evenly, in each
+    cell as many as its node weighs.
+
+    Returns:
+        The points in the unconstrained space, shape (P, H), and weights that sum to one, shape (P,).
+    """
+    from scipy.interpolate import RBFInterpolator  # slow to import
+
+    size = grid.index.shape[1]
+    heights = grid.conditional.log_marginal - grid.conditional.log_marginal.max()
+    smooth = RBFInterpolator(grid.index, heights, kernel="cubic", degree=2)
+    uniform = _evenly(size + 1)
+    cells = np.searchsorted(np.cumsum(np.exp(heights)) / np.exp(heights).sum(), uniform[:, 0])
+    cells = np.minimum(cells, len(heights) - 1)
+    within = grid.index[cells] + uniform[:, 1:] - 0.5
+    log_weights = smooth(within) - heights[cells]
+    weights = np.exp(log_weights - log_weights.max())
+    points = grid.mode.point + grid.spacing * within @ grid.mode.axes.T
+    return points, weights / weights.sum()
+
+
+def _evenly(dimension: int) -> Float[np.ndarray, "P n"]:
+    """Points that fill the unit cube evenly: multiples of irrational numbers, less their whole parts.
+
+    Of powers of 1/g, where g^n = g + 1 (Roberts 2018); the first coordinate is one of equal distances.
+    """
+    g = 2.0
+    for _ in range(60):
+        g = (1 + g) ** (1 / dimension)
+    steps = g ** -np.arange(1, dimension)
+    number = np.arange(POINTS)[:, None]
+    return np.concatenate([(number + 0.5) / POINTS, (0.5 + number * steps) % 1], axis=1)
