@@ -47,8 +47,8 @@ def columns(name: str) -> dict[str, np.ndarray]:
     }
 
 
-# Coaching for SAT-V in eight schools: Rubin (1981), J. Educ. Stat. 6, 377-401, table 1; priors as in
-# the eight schools of posteriordb.
+# Coaching for SAT-V in eight schools: Rubin (1981), J. Educ. Stat. 6, 377-401; priors as in the
+# eight schools of posteriordb.
 SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 
 
@@ -83,7 +83,7 @@ def seeds(r, n, seed, root):
 
 
 # Failures and thousands of hours of ten pumps: Gaver and O'Muircheartaigh (1987), Technometrics 29,
-# 1-15, table 3; "Pumps" of BUGS with its own priors: George, Makov and Smith (1993).
+# 1-15; "Pumps" of BUGS with its own priors: George, Makov and Smith (1993).
 PUMPS = (
     np.array([5, 1, 5, 14, 3, 19, 1, 1, 4, 22]),
     np.array([94.3, 15.7, 62.9, 126, 5.24, 31.4, 1.05, 1.05, 2.1, 10.5]),
@@ -99,7 +99,7 @@ def pumps(failures, hours):
 
 
 # Weights of 30 rats in five weeks: Gelfand, Hills, Racine-Poon and Smith (1990), JASA 85, 972-985,
-# table 3; "Rats" of BUGS.
+# section 6; "Rats" of BUGS.
 RATS = np.array([8.0, 15, 22, 29, 36]), np.stack(list(columns("rats").values()), 1)
 
 
@@ -138,7 +138,7 @@ def radon(county, first_floor, log_uranium, y):
         numpyro.sample("y", dist.Normal(alpha[county] + of_floor * first_floor, sigma), obs=y)
 
 
-# Four counts of seizures of 59 patients: Thall and Vail (1990), Biometrics 46, 657-671, table 2;
+# Four counts of seizures of 59 patients: Thall and Vail (1990), Biometrics 46, 657-671;
 # "Epil" of BUGS, its third model.
 EPIL = columns("epil")
 VISITS = np.stack([EPIL[f"visit{i}"] for i in range(1, 5)], 1)
@@ -193,18 +193,18 @@ def dyes(y):
 
 
 def simulated_counts():
-    """Poisson counts around a latent AR(1) with phi = 0.8, sigma = 0.4 and mean 1."""
+    """Poisson counts around a latent AR(1) with phi = 0.8, sigma = 0.4 and mean 1.5."""
     rng = np.random.default_rng(1)
     z = np.empty(100)
     z[0] = rng.normal(0, 0.4 / 0.6)
     for t in range(1, 100):
         z[t] = 0.8 * z[t - 1] + rng.normal(0, 0.4)
-    return rng.poisson(np.exp(1 + z))
+    return rng.poisson(np.exp(1.5 + z))
 
 
 def autoregression(y):
-    mean = numpyro.sample("mean", dist.Normal(0, 2))
-    phi = numpyro.sample("phi", dist.Uniform(-1, 1))
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    phi = numpyro.sample("phi", dist.TruncatedNormal(0.5, 0.3, low=-1, high=1))
     sigma = numpyro.sample("sigma", dist.HalfNormal(1))
     first = numpyro.sample("first", dist.Normal(0, sigma / jnp.sqrt(1 - phi**2)))
 
@@ -217,21 +217,34 @@ def autoregression(y):
     numpyro.sample("y", dist.Poisson(rates).to_event(1), obs=y)
 
 
-def autoregression_of_innovations(y):
-    mean = numpyro.sample("mean", dist.Normal(0, 2))
-    phi = numpyro.sample("phi", dist.Uniform(-1, 1))
+def autoregression_of_levels(y):
+    """The same, of the levels eta = mean + z one by one, and of the mean when they are known."""
+    phi = numpyro.sample("phi", dist.TruncatedNormal(0.5, 0.3, low=-1, high=1))
     sigma = numpyro.sample("sigma", dist.HalfNormal(1))
-    e = numpyro.sample("e", dist.Normal(0, 1).expand([len(y)]).to_event(1))
-    first = numpyro.deterministic("first", e[0] * sigma / jnp.sqrt(1 - phi**2))
-    step = lambda z, e: (phi * z + sigma * e,) * 2  # noqa: E731
-    z = numpyro.deterministic("z", jax.lax.scan(step, first, e[1:])[1])
-    rates = jnp.exp(mean + jnp.append(first, z))
-    numpyro.sample("y", dist.Poisson(rates).to_event(1), obs=y)
+    white = numpyro.sample("white", dist.Normal(0, 1).expand([len(y) + 1]).to_event(1))
+    variance = sigma**2 / (1 - phi**2)
+    start = white[0] * jnp.sqrt(1 + variance)
+
+    def step(carry, e):
+        eta, precision, weighted = carry
+        sd = jnp.sqrt(sigma**2 + (1 - phi) ** 2 / precision)
+        new = phi * eta + (1 - phi) * weighted / precision + sd * e
+        precision += (1 - phi) ** 2 / sigma**2
+        weighted += (1 - phi) * (new - phi * eta) / sigma**2
+        return (new, precision, weighted), new
+
+    carry = start, 1 + 1 / variance, start / variance
+    (_, precision, weighted), eta = jax.lax.scan(step, carry, white[1:-1])
+    mean = weighted / precision + white[-1] / jnp.sqrt(precision)
+    mean = numpyro.deterministic("mean", mean)
+    numpyro.deterministic("first", start - mean)
+    numpyro.deterministic("z", eta - mean)
+    numpyro.sample("y", dist.Poisson(jnp.exp(jnp.append(start, eta))).to_event(1), obs=y)
 
 
 # Lip cancer in the 56 districts of Scotland, 1975-1980, and percent employed outdoors: Clayton and
-# Kaldor (1987), Biometrics 43, 671-681, table 1; neighbours: Breslow and Clayton (1993), JASA 88, 9-25,
-# table 6, in which the three islands have some.
+# Kaldor (1987), Biometrics 43, 671-681; neighbours as in Stan's case study of ICAR models, in which
+# the three islands have some (6, 8 and 11, which have none in GeoBUGS).
 LIPS = columns("scotland")
 
 
@@ -368,7 +381,7 @@ MODELS: dict[str, Case] = {
     ),
     "dyes": Case(dyes, (DYES,), ("batch_sd", "sigma"), not_centred(dyes, "batch")),
     "autoregression": Case(
-        autoregression, (simulated_counts(),), ("phi", "sigma"), autoregression_of_innovations
+        autoregression, (simulated_counts(),), ("phi", "sigma"), autoregression_of_levels
     ),
     "icar": Case(
         icar,
