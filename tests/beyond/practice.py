@@ -19,6 +19,8 @@ from numpyro.contrib.control_flow import scan
 from numpyro.handlers import reparam
 from numpyro.infer.reparam import LocScaleReparam
 
+from tests.beyond import simulated
+
 
 class Case(NamedTuple):
     """A model with its data.
@@ -192,16 +194,6 @@ def dyes(y):
             numpyro.sample("y", dist.Normal(batch, sigma), obs=y)
 
 
-def simulated_counts():
-    """Poisson counts around a latent AR(1) with phi = 0.8, sigma = 0.4 and mean 1.5."""
-    rng = np.random.default_rng(1)
-    z = np.empty(100)
-    z[0] = rng.normal(0, 0.4 / 0.6)
-    for t in range(1, 100):
-        z[t] = 0.8 * z[t - 1] + rng.normal(0, 0.4)
-    return rng.poisson(np.exp(1.5 + z))
-
-
 def autoregression(y):
     mean = numpyro.sample("mean", dist.Normal(0, 1))
     phi = numpyro.sample("phi", dist.TruncatedNormal(0.5, 0.3, low=-1, high=1))
@@ -285,13 +277,6 @@ def icar_of_waves(observed, expected, outdoors, i, j):
     numpyro.sample("observed", dist.Poisson(rates).to_event(1), obs=observed)
 
 
-def simulated_classes():
-    """Fifty places on a line, and a class at each, by a smooth curve in the logits."""
-    rng = np.random.default_rng(2)
-    x = np.sort(rng.uniform(0, 10, 50))
-    return x, rng.binomial(1, 1 / (1 + np.exp(-2.5 * np.sin(x))))
-
-
 def covariance_of(x, amplitude, length):
     squares = ((x[:, None] - x) / length) ** 2
     return amplitude**2 * jnp.exp(-squares / 2) + 1e-6 * jnp.eye(len(x))
@@ -312,16 +297,6 @@ def gp_classification_of_white_noise(x, y):
     root = jnp.linalg.cholesky(covariance_of(x, amplitude, length))
     f = numpyro.deterministic("f", root @ white)
     numpyro.sample("y", dist.Bernoulli(logits=f).to_event(1), obs=y)
-
-
-def simulated_slopes():
-    """Twenty groups of fifteen; intercepts of sd 1 and slopes of sd 0.7, correlated by 0.5."""
-    rng = np.random.default_rng(3)
-    group = np.repeat(np.arange(20), 15)
-    of_group = rng.multivariate_normal([-0.5, 1], [[1, 0.35], [0.35, 0.49]], 20)
-    x = rng.normal(size=300)
-    logits = of_group[group, 0] + of_group[group, 1] * x
-    return group, x, rng.binomial(1, 1 / (1 + np.exp(-logits)))
 
 
 def correlated_slopes(group, x, y):
@@ -346,13 +321,6 @@ def correlated_slopes_of_white_noise(group, x, y):
     numpyro.sample("y", dist.Bernoulli(logits=logits).to_event(1), obs=y)
 
 
-def simulated_sparse():
-    """Sixty rows and ten covariates, of which the first three have an effect."""
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(60, 10))
-    return x, x[:, :3] @ [2, -1, 0.5] + rng.normal(size=60)
-
-
 def horseshoe(x, y):
     tau = numpyro.sample("tau", dist.HalfCauchy(1))
     sigma = numpyro.sample("sigma", dist.HalfNormal(2))
@@ -360,6 +328,22 @@ def horseshoe(x, y):
         lam = numpyro.sample("lam", dist.HalfCauchy(1))
         beta = numpyro.sample("beta", dist.Normal(0, tau * lam))
     numpyro.sample("y", dist.Normal(x @ beta, sigma).to_event(1), obs=y)
+
+
+def horseshoe_without_beta(x, y):
+    """The same with beta integrated out, and drawn given the rest."""
+    tau = numpyro.sample("tau", dist.HalfCauchy(1))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2))
+    with numpyro.plate("covariates", x.shape[1]):
+        lam = numpyro.sample("lam", dist.HalfCauchy(1))
+        white = numpyro.sample("white", dist.Normal(0, 1))
+    scaled = x * tau * lam
+    root = jnp.linalg.cholesky(jnp.eye(x.shape[1]) + scaled.T @ scaled / sigma**2)
+    half = jax.scipy.linalg.solve_triangular(root, scaled.T @ y / sigma**2, lower=True)
+    given = jax.scipy.linalg.solve_triangular(root.T, half + white)
+    numpyro.deterministic("beta", tau * lam * given)
+    zero, noise = jnp.zeros(len(y)), jnp.full(len(y), sigma**2)
+    numpyro.sample("y", dist.LowRankMultivariateNormal(zero, scaled, noise), obs=y)
 
 
 MODELS: dict[str, Case] = {
@@ -381,7 +365,7 @@ MODELS: dict[str, Case] = {
     ),
     "dyes": Case(dyes, (DYES,), ("batch_sd", "sigma"), not_centred(dyes, "batch")),
     "autoregression": Case(
-        autoregression, (simulated_counts(),), ("phi", "sigma"), autoregression_of_levels
+        autoregression, (simulated.counts(),), ("phi", "sigma"), autoregression_of_levels
     ),
     "icar": Case(
         icar,
@@ -391,14 +375,14 @@ MODELS: dict[str, Case] = {
     ),
     "gp_classification": Case(
         gp_classification,
-        simulated_classes(),
+        simulated.classes(),
         ("amplitude", "length"),
         gp_classification_of_white_noise,
     ),
     "correlated_slopes": Case(
-        correlated_slopes, simulated_slopes(), ("sd", "L"), correlated_slopes_of_white_noise
+        correlated_slopes, simulated.slopes(), ("sd", "L"), correlated_slopes_of_white_noise
     ),
     "horseshoe": Case(
-        horseshoe, simulated_sparse(), ("tau", "sigma", "lam"), not_centred(horseshoe, "beta")
+        horseshoe, simulated.sparse(), ("tau", "sigma", "lam"), horseshoe_without_beta
     ),
 }

@@ -25,7 +25,7 @@ FILE = Path(__file__).parent / "practice.json"
 # Around both ends of a 90 % interval, so that the share of draws within another one can be read off.
 LEVELS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.5)
 LEVELS += tuple(round(1 - level, 2) for level in LEVELS[-2::-1])
-DRAWS = {"eight_schools": 40_000, "horseshoe": 40_000}
+DRAWS = {"eight_schools": 40_000, "horseshoe": 20_000}
 
 
 def named(case: Case) -> list[str]:
