@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from laplacebook.base.estimate import Estimate
     from laplacebook.base.weights import pareto_k
     from laplacebook.beyond.marginalize import MarginalModel, marginalize
+    from laplacebook.beyond.nested import nested
+    from laplacebook.beyond.nested_approximation import NestedApproximation
     from laplacebook.evidence.bic import bic
     from laplacebook.evidence.bridge import bridge_sampling
     from laplacebook.evidence.comparison import compare
@@ -81,6 +83,8 @@ else:
         "marginal": "gaussian.normal",
         "marginalize": "beyond.marginalize",
         "MarginalModel": "beyond.marginalize",
+        "nested": "beyond.nested",
+        "NestedApproximation": "beyond.nested_approximation",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
         "pareto_k": "base.weights",
@@ -126,6 +130,7 @@ __all__ = [
     "LinearGaussian",
     "LowRankPrecision",
     "MarginalModel",
+    "NestedApproximation",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
@@ -154,6 +159,7 @@ __all__ = [
     "maximize_evidence",
     "maximum_likelihood",
     "models",
+    "nested",
     "pareto_k",
     "plotting",
     "predict",

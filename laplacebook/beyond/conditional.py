@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import lapack
 
-from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
@@ -29,6 +28,7 @@ _STEPS = 60  # of Newton's method, halvings included
 _DECREMENT = 1e-5  # posterior standard deviations
 _SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
+_NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
 _LANES = 64  # points in one call of the program, at most
 _CALLS = 100  # of a program, about
@@ -158,11 +158,16 @@ class Effects:
         ]
         return tuple(np.concatenate(parts)[: len(z)] for parts in zip(*looks, strict=True))
 
-    def log_joint(self, u: Float[np.ndarray, "S D"]) -> Float[np.ndarray, " S"]:
-        """log p(D, h, z) at points of all coordinates; minus infinity where the model has none."""
-        points = u.astype(jnp.result_type(float))
-        heights = at_many(ModelDensity.log_joint, (self.density,), points, progress_bar=False)
-        return np.asarray(heights, float)
+    def log_joint(
+        self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]
+    ) -> Float[np.ndarray, "K M"]:
+        """log p(D, h, z) at M points z for each of K points h; minus infinity where the model has none."""
+        lanes = _lanes(self.density, z[0].size)
+        heights = [
+            np.asarray(_log_joints(self.density, *rows, over=self.over), float)
+            for rows in _in_lanes(lanes, hyper, z)
+        ]
+        return np.concatenate(heights)[: len(z)]
 
 
 def _lanes(density: ModelDensity, size: int) -> int:
@@ -239,7 +244,7 @@ class _Lane:
         before = self.decrement
         move = self._move(gradient)
         self.change = min(self.change, 2 * self.decrement / before)
-        if self.decrement <= self.tolerance and self.change <= _SAME:
+        if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
             self._end()
         elif self.tolerance < self.decrement < before / 2:
             self._go(move)
@@ -268,8 +273,8 @@ def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array)
     return density.ravel(parts)
 
 
-def _work(density: ModelDensity, *points: Array, **_: Any) -> int:
-    return _CALLS * numbers_in((density, *points)) * points[-1].shape[-1]
+def _work(density: ModelDensity, *points: Numbers, **_: Any) -> int:
+    return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
@@ -283,7 +288,7 @@ def _looks(
         value, (_, valid), gradient, hessian = value_gradient_hessian(f, z)
         return jnp.where(valid, value, jnp.nan), gradient, hessian
 
-    return jax.vmap(look)(hyper, z)
+    return jax.lax.map(lambda point: look(*point), (hyper, z))
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
@@ -297,4 +302,19 @@ def _slopes(
         (value, (_, valid)), gradient = jax.value_and_grad(f, has_aux=True)(z)
         return jnp.where(valid, value, jnp.nan), gradient
 
-    return jax.vmap(look)(hyper, z)
+    return jax.lax.map(lambda point: look(*point), (hyper, z))
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="over")
+def _log_joints(
+    density: ModelDensity,
+    hyper: Float[Array, "K H"],
+    z: Float[Array, "K M d"],
+    over: tuple[str, ...],
+) -> Float[Array, "K M"]:
+    """log p(D, h, z): what depends on h alone is computed once for all z."""
+
+    def at(hyper: Array, z: Array) -> Array:
+        return jax.vmap(lambda z: density.log_joint(_joint(density, over, hyper, z)))(z)
+
+    return jax.lax.map(lambda point: at(*point), (hyper, z))

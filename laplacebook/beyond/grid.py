@@ -28,7 +28,7 @@ class Grid(NamedTuple):
     """Points of a lattice, and the log marginal there.
 
     Attributes:
-        index: of each point, whole numbers, shape (K, H).
+        place: of each point, whole numbers, shape (K, H).
         conditional: the effects there.
         spacing: of the lattice, in the axes of ``mode``.
         mode: the mode of the hyperparameters.
@@ -37,7 +37,7 @@ class Grid(NamedTuple):
         ends: whether the log marginal falls by DEPTH on all sides.
     """
 
-    index: np.ndarray
+    place: np.ndarray
     conditional: Conditional
     spacing: float
     mode: OuterMode
@@ -53,7 +53,7 @@ class Grid(NamedTuple):
     @property
     def error(self) -> float:
         """The log evidence less that of every other point, in nats."""
-        even = self.index.sum(axis=1) % 2 == 0
+        even = self.place.sum(axis=1) % 2 == 0
         half = _log_sum(self.conditional.log_marginal[even]) + self._log_cell + np.log(2)
         return float(abs(self.log_evidence - half))
 
@@ -64,14 +64,14 @@ class Grid(NamedTuple):
 
     @property
     def _log_cell(self) -> float:
-        size = self.index.shape[1]
+        size = self.place.shape[1]
         return float(size * np.log(self.spacing) + np.linalg.slogdet(self.mode.axes)[1])
 
     @property
     def peaks(self) -> Int[np.ndarray, " M"]:
         """The points that are higher than all their neighbours, the highest first."""
-        heights = dict(zip(map(tuple, self.index), self.conditional.log_marginal, strict=True))
-        ways = [way for way in product((-1, 0, 1), repeat=self.index.shape[1]) if any(way)]
+        heights = dict(zip(map(tuple, self.place), self.conditional.log_marginal, strict=True))
+        ways = [way for way in product((-1, 0, 1), repeat=self.place.shape[1]) if any(way)]
         top = [
             k
             for k, (point, height) in enumerate(heights.items())

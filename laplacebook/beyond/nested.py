@@ -44,16 +44,17 @@ def nested(
     on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
     wherever the density does, skew tails included; and p(z | D) is the mixture over the grid of the
     approximations of z given h (Tierney and Kadane 1986, Journal of the American Statistical Association
-    81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B 71, 319-392). Each
-    Gaussian of the mixture is made skew by the log joint itself, at pairs of points to both sides of its
-    mode (Pozza, Durante and Szabo 2024). The hyperparameters are exact up to the error of Laplace's method
-    in z, which is none where z is Gaussian given h and the data.
+    81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B 71, 319-392). Where the
+    log joint given h is not quadratic, each marginal of the mixture is made skew (:class:`NestedApproximation`
+    says how), and the log marginal of h is corrected by the mean ratio of the joint density to its Gaussian, a
+    quadratic function of h fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.7. Where it is
+    quadratic, nothing is approximated but an integral by a grid.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
     which another one's prior depends.
 
-    In the book: :doc:`/book/hierarchical`.
+    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
@@ -82,6 +83,15 @@ def nested(
     ...         z = numpyro.sample("z", dist.Normal(0, tau))
     ...         numpyro.sample("y", dist.Normal(z, 1), obs=y)
     >>> nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    Nested Laplace approximation of groups, D = 5
+      site     mean      sd       5 %     95 %
+      tau     1.699  0.8076    0.5553    3.178
+      z[0]    1.337  0.8980  -0.05010    2.870
+      z[1]  -0.6683  0.8338    -2.093   0.6342
+      z[2]   0.3341  0.8275    -1.004    1.743
+      z[3]   -2.005   1.030    -3.717  -0.2804
+      tau on a grid of 29 points, the others given each exactly Gaussian
+      log evidence -8.8413 (1e-03 off with half of the points)
     """
     if not is_eager():
         raise ValueError(
@@ -120,7 +130,7 @@ class _Search:
     def result(self) -> NestedApproximation:
         grid = self._grid(self._mode())
         skewed = SkewedEffects.of(self.effects, grid.conditional)
-        heights = grid.conditional.log_marginal + skewed.correction(grid.index)
+        heights = grid.conditional.log_marginal + skewed.correction(grid.place)
         grid = grid._replace(conditional=grid.conditional._replace(log_marginal=heights))
         return NestedApproximation(self.effects, grid, skewed.corrected(heights), self.known.start)
 
@@ -160,7 +170,7 @@ class _Search:
         if grid.error > _ROUGH:
             raise NotConverged(
                 f"The posterior of {self._over} is too rough for a grid: with half of its "
-                f"{len(grid.index)} points the log evidence differs by {grid.error:.2g}.",
+                f"{len(grid.place)} points the log evidence differs by {grid.error:.2g}.",
                 causes=["a kink or a jump in the model", "several narrow modes"],
                 remedy=self._sampler,
             )
@@ -190,10 +200,10 @@ class _Search:
         values = self._values(hyper)
         try:
             marginal.given(values, *args, **kwargs)
-        except LaplaceError as error:
-            return marginal.refusal(values, error)
-        error = NotConverged("Newton's method found none.", remedy=self._sampler)
-        return marginal.refusal(values, error)
+        except LaplaceError as refused:
+            return marginal.refusal(values, refused)
+        failed = NotConverged("Newton's method found none.", remedy=self._sampler)
+        return marginal.refusal(values, failed)
 
     def _no_mode(self, mode: OuterMode) -> LaplaceError:
         names = [
@@ -215,7 +225,7 @@ class _Search:
 
     def _does_not_fall(self, grid: Grid) -> LaplaceError:
         heights = grid.conditional.log_marginal
-        far = int(np.argmax(abs(grid.index).max(axis=1) * (heights > heights.max() - 8)))
+        far = int(np.argmax(abs(grid.place).max(axis=1) * (heights > heights.max() - 8)))
         fallen = heights.max() - heights[far]
         return NotConverged(
             f"The posterior of {self._over} does not fall on all sides: at "

@@ -12,6 +12,7 @@ from laplacebook.base.weights import USABLE, pareto_k
 from laplacebook.beyond.conditional import Conditional, Effects
 
 _PAIRS = 4096
+_TOGETHER = 16  # of them at one point of the hyperparameters
 _LINES = 4096  # along which the log joint is followed, of all effects together
 _FEWEST, _MOST = 4, 32  # points of the hyperparameters at which it is
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
@@ -59,13 +60,15 @@ class SkewedEffects:
             nodes: the approximations at the points of a grid.
         """
         order = np.lexsort(nodes.hyper.T)
-        index = order[_systematic(nodes.log_marginal[order], _PAIRS)]
+        picked = order[_systematic(nodes.log_marginal[order], _PAIRS // _TOGETHER)]
+        index = np.repeat(picked, _TOGETHER)
         normal = np.random.default_rng(0).standard_normal((_PAIRS, nodes.mode.shape[1]))
         offset = _offsets(nodes, index, normal)
-        mode, hyper = nodes.mode[index], nodes.hyper[index]
-        up, down = (
-            effects.log_joint(effects.joined(hyper, mode + way * offset)) for way in (1, -1)
-        )
+        away = offset.reshape(len(picked), _TOGETHER, -1)
+        middle = nodes.mode[picked][:, None]
+        points = np.concatenate([middle + away, middle - away], axis=1)
+        heights = effects.log_joint(nodes.hyper[picked], points)
+        up, down = heights[:, :_TOGETHER].ravel(), heights[:, _TOGETHER:].ravel()
         volume = nodes.log_roots - nodes.mode.shape[1] / 2 * np.log(2 * np.pi)
         log_q = (nodes.log_marginal + volume)[index] - np.sum(normal**2, axis=1) / 2
         with np.errstate(invalid="ignore"):
@@ -75,7 +78,7 @@ class SkewedEffects:
             return cls(effects, nodes, index[:0], None, index, np.zeros(_PAIRS))
         number = int(np.clip(_LINES // normal.shape[1], _FEWEST, _MOST))
         chosen = np.unique(order[_systematic(nodes.log_marginal[order], number)])
-        residuals = np.stack([_residuals(effects, nodes, k) for k in chosen])
+        residuals = _residuals(effects, nodes.at(chosen))
         near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
         slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
@@ -87,7 +90,7 @@ class SkewedEffects:
         """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
         return pareto_k(self.log_ratios)
 
-    def correction(self, places: Float[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
+    def correction(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
         """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
 
         As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise;
@@ -161,20 +164,20 @@ def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
     return KDTree(points / scale).query(hyper / scale)[1]
 
 
-def _residuals(effects: Effects, nodes: Conditional, k: int) -> Float[np.ndarray, "d G"]:
-    """r(x) of each effect, at equal distances from -6 to 6."""
+def _residuals(effects: Effects, nodes: Conditional) -> Float[np.ndarray, "J d G"]:
+    """r(x) of each effect at each point, at equal distances from -6 to 6."""
     from scipy.interpolate import CubicSpline  # slow to import
 
-    size = nodes.mode.shape[1]
-    ways = (nodes.root[k].T @ nodes.root[k]) / nodes.deviations[k, :, None]
-    points = nodes.mode[k] + _PLACES[:, None, None] * ways
-    hyper = np.broadcast_to(nodes.hyper[k], (*points.shape[:2], nodes.hyper.shape[1]))
-    joint = effects.joined(hyper, points).reshape(-1, size + nodes.hyper.shape[1])
-    heights = effects.log_joint(joint).reshape(points.shape[:2])
-    residuals = heights - heights[_PLACES == 0] + _PLACES[:, None] ** 2 / 2
+    number, size = nodes.mode.shape
+    ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
+    steps = _PLACES[:, None, None] * ways[:, None]
+    points = nodes.mode[:, None, None] + steps
+    heights = effects.log_joint(nodes.hyper, points.reshape(number, -1, size))
+    heights = heights.reshape(number, len(_PLACES), size)
+    residuals = heights - heights[:, _PLACES == 0] + _PLACES[:, None] ** 2 / 2
     residuals = np.clip(np.nan_to_num(residuals, nan=_FLOOR), _FLOOR, -_FLOOR)
     inside = np.clip(_FINE, _PLACES[0], _PLACES[-1])
-    return CubicSpline(_PLACES, residuals)(inside).T
+    return np.moveaxis(CubicSpline(_PLACES, residuals, axis=1)(inside), 1, 2)
 
 
 def _slope_along(

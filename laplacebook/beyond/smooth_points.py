@@ -6,6 +6,7 @@ from jaxtyping import Float
 from laplacebook.beyond.grid import Grid
 
 POINTS = 2**13
+_CLIFF = 15.0  # nats
 
 
 def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarray, " P"]]:
@@ -20,14 +21,15 @@ def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarra
     """
     from scipy.interpolate import RBFInterpolator  # slow to import
 
-    size = grid.index.shape[1]
+    size = grid.place.shape[1]
     heights = grid.conditional.log_marginal - grid.conditional.log_marginal.max()
-    smooth = RBFInterpolator(grid.index, heights, kernel="cubic", degree=2)
+    # What lies deep below holds nothing, and a spline through a cliff would swing beside it.
+    smooth = RBFInterpolator(grid.place, np.maximum(heights, -_CLIFF), kernel="cubic", degree=2)
     uniform = _evenly(size + 1)
     cells = np.searchsorted(np.cumsum(np.exp(heights)) / np.exp(heights).sum(), uniform[:, 0])
     cells = np.minimum(cells, len(heights) - 1)
-    within = grid.index[cells] + uniform[:, 1:] - 0.5
-    log_weights = smooth(within) - heights[cells]
+    within = grid.place[cells] + uniform[:, 1:] - 0.5
+    log_weights = np.minimum(smooth(within), 1) - heights[cells]
     weights = np.exp(log_weights - log_weights.max())
     points = grid.mode.point + grid.spacing * within @ grid.mode.axes.T
     return points, weights / weights.sum()
