@@ -1,6 +1,6 @@
 """The effects given the hyperparameters: their Laplace approximations at many points at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
 _LANES = 64  # points in one call of the program, at most
+_TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _CALLS = 100  # of a program, about
 _WORK = 2**22  # numbers in one call: about 30 MiB
 
@@ -150,24 +151,19 @@ class Effects:
     def _looks(self, program: Callable, hyper: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
         if not len(z):
             return ()
-        slim = program is _slopes
-        lanes = _lanes(self.density, 1 if slim else z.shape[1])
-        looks = [
-            jax.device_get(program(self.density, *rows, over=self.over))
-            for rows in _in_lanes(lanes, hyper, z)
-        ]
-        return tuple(np.concatenate(parts)[: len(z)] for parts in zip(*looks, strict=True))
+        lanes = _lanes(self.density, 1 if program is _slopes else z.shape[1])
+        return _in_lanes(program, self, lanes, hyper, z)
 
     def log_joint(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]
     ) -> Float[np.ndarray, "K M"]:
         """log p(D, h, z) at M points z for each of K points h; minus infinity where the model has none."""
-        lanes = _lanes(self.density, z[0].size)
-        heights = [
-            np.asarray(_log_joints(self.density, *rows, over=self.over), float)
-            for rows in _in_lanes(lanes, hyper, z)
-        ]
-        return np.concatenate(heights)[: len(z)]
+        number, many, size = z.shape
+        parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
+        index = np.minimum(np.arange(parts * _TOGETHER), many - 1)
+        z = z[:, index].reshape(number * parts, _TOGETHER, size)
+        heights = _in_lanes(_log_joints, self, _LANES, np.repeat(hyper, parts, axis=0), z)[0]
+        return heights.reshape(number, -1)[:, :many]
 
 
 def _lanes(density: ModelDensity, size: int) -> int:
@@ -176,13 +172,19 @@ def _lanes(density: ModelDensity, size: int) -> int:
     return int(np.clip(2 ** np.floor(np.log2(_WORK / numbers + 1e-9)), 1, _LANES))
 
 
-def _in_lanes(lanes: int, *points: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """The rows in parts of equal length, the last one filled up with a row that is there already."""
-    number = len(points[0])
-    dtype = jnp.result_type(float)
-    for begin in range(0, number, lanes):
-        index = np.minimum(np.arange(begin, begin + lanes), number - 1)
-        yield tuple(rows[index].astype(dtype) for rows in points)
+def _in_lanes(
+    program: Callable, effects: Effects, lanes: int, *points: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """What a program says of each point: so many at a time, the last ones filled up and not computed."""
+    dtype, total = jnp.result_type(float), len(points[0])
+    found = []
+    for begin in range(0, total, lanes):
+        number = min(lanes, total - begin)
+        index = begin + np.minimum(np.arange(lanes), number - 1)
+        rows = [one[index].astype(dtype) for one in points]
+        seen = jax.device_get(program(effects.density, number, *rows, over=effects.over))
+        found.append([np.asarray(part[:number], float) for part in seen])
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
 @dataclass
@@ -273,48 +275,71 @@ def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array)
     return density.ravel(parts)
 
 
-def _work(density: ModelDensity, *points: Numbers, **_: Any) -> int:
+def _work(density: ModelDensity, number: int, *points: Numbers, **_: Any) -> int:
     return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _looks(
-    density: ModelDensity, hyper: Float[Array, "K H"], z: Float[Array, "K d"], over: tuple[str, ...]
-) -> tuple[Array, Array, Array]:
+    density: ModelDensity,
+    number: int,
+    hyper: Float[Array, "K H"],
+    z: Float[Array, "K d"],
+    over: tuple[str, ...],
+) -> tuple[Array, ...]:
     """The negative log joint, its gradient and its Hessian in z; NaN where the model is not valid."""
 
-    def look(hyper: Array, z: Array) -> tuple[Array, Array, Array]:
+    def look(hyper: Array, z: Array) -> tuple[Array, ...]:
         f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
         value, (_, valid), gradient, hessian = value_gradient_hessian(f, z)
         return jnp.where(valid, value, jnp.nan), gradient, hessian
 
-    return jax.lax.map(lambda point: look(*point), (hyper, z))
+    return _one_by_one(look, number, hyper, z)
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _slopes(
-    density: ModelDensity, hyper: Float[Array, "K H"], z: Float[Array, "K d"], over: tuple[str, ...]
-) -> tuple[Array, Array]:
+    density: ModelDensity,
+    number: int,
+    hyper: Float[Array, "K H"],
+    z: Float[Array, "K d"],
+    over: tuple[str, ...],
+) -> tuple[Array, ...]:
     """The same without the Hessian."""
 
-    def look(hyper: Array, z: Array) -> tuple[Array, Array]:
+    def look(hyper: Array, z: Array) -> tuple[Array, ...]:
         f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
         (value, (_, valid)), gradient = jax.value_and_grad(f, has_aux=True)(z)
         return jnp.where(valid, value, jnp.nan), gradient
 
-    return jax.lax.map(lambda point: look(*point), (hyper, z))
+    return _one_by_one(look, number, hyper, z)
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _log_joints(
     density: ModelDensity,
+    number: int,
     hyper: Float[Array, "K H"],
     z: Float[Array, "K M d"],
     over: tuple[str, ...],
-) -> Float[Array, "K M"]:
-    """log p(D, h, z): what depends on h alone is computed once for all z."""
+) -> tuple[Array, ...]:
+    """log p(D, h, z), shape (K, M): what depends on h alone is computed once for all z."""
 
-    def at(hyper: Array, z: Array) -> Array:
-        return jax.vmap(lambda z: density.log_joint(_joint(density, over, hyper, z)))(z)
+    def at(hyper: Array, z: Array) -> tuple[Array, ...]:
+        return (jax.vmap(lambda z: density.log_joint(_joint(density, over, hyper, z)))(z),)
 
-    return jax.lax.map(lambda point: at(*point), (hyper, z))
+    return _one_by_one(at, number, hyper, z)
+
+
+def _one_by_one(
+    function: Callable[..., tuple[Array, ...]], number: int, *points: Array
+) -> tuple[Array, ...]:
+    """The function at the first of the points, in a loop: batches of solvers are slow on a processor."""
+    shapes = jax.eval_shape(function, *(rows[0] for rows in points))
+    empty = tuple(jnp.zeros((len(points[0]), *one.shape), one.dtype) for one in shapes)
+
+    def step(k: int, seen: tuple[Array, ...]) -> tuple[Array, ...]:
+        here = function(*(rows[k] for rows in points))
+        return tuple(part.at[k].set(value) for part, value in zip(seen, here, strict=True))
+
+    return jax.lax.fori_loop(0, number, step, empty)
