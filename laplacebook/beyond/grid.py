@@ -10,13 +10,10 @@ from jaxtyping import Bool, Float, Int
 from laplacebook.beyond.conditional import Conditional
 from laplacebook.beyond.outer_mode import OuterMode
 
-SPACING = {
-    1: 0.75,
-    2: 1.0,
-    3: 1.25,
-}  # standard deviations at the mode, by the number of hyperparameters
-DEPTH = 7.0  # nats below the highest: what lies deeper holds less than a thousandth
-MOST = 3000  # points
+# Standard deviations at the mode, by the number of hyperparameters.
+SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
+DEPTH = 6.0  # nats below the highest: what lies deeper holds less than a thousandth
+MOST = 8000  # points
 _SAME = 0.02  # nats, of the log evidence with half of the points: with all of them it is far nearer
 _TOGETHER = 32  # points at least that are asked for at once
 _WIDEST = 60  # standard deviations from the mode
@@ -35,6 +32,7 @@ class Grid(NamedTuple):
         failed: the points at which the effects have no mode, shape (F, H).
         at_risk: the share of the mass beside these points.
         ends: whether the log marginal falls by DEPTH on all sides.
+        is_full: whether it has as many points as a grid may have, and would need more.
     """
 
     place: np.ndarray
@@ -44,6 +42,7 @@ class Grid(NamedTuple):
     failed: np.ndarray
     at_risk: float
     ends: bool
+    is_full: bool
 
     @property
     def log_evidence(self) -> float:
@@ -112,7 +111,7 @@ def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M
     kept = conditional.log_marginal
     failed = [point for point, height in heights.items() if np.isnan(height)]
     outermost = abs(index).max(axis=1) >= _WIDEST / spacing
-    ends = not wave and not _is_high(kept, kept.max())[outermost].any()
+    ends = not _is_high(kept, kept.max())[outermost].any()
     return Grid(
         index,
         conditional,
@@ -121,6 +120,7 @@ def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M
         mode.point + spacing * np.array(failed, float).reshape(-1, size) @ mode.axes.T,
         _beside(failed, heights, unit),
         ends,
+        bool(wave),
     )
 
 

@@ -26,7 +26,8 @@ from laplacebook.model.not_finite import require_entries
 
 _DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
 _FAR = np.array([5.0, 8.0, 12.0, 18.0])  # standard deviations, where other modes are looked for
-_HALVINGS = 2  # of the spacing
+_REFINEMENTS = 3
+_FINER = 0.7
 _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
 _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
 
@@ -60,7 +61,7 @@ def nested(
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
             an argument named ``over`` takes it through ``functools.partial``.
         args: its positional arguments.
-        over: the names of the hyperparameters; with up to three coordinates together.
+        over: the names of the hyperparameters; with up to six coordinates together.
         kwargs: its keyword arguments.
 
     Returns:
@@ -70,7 +71,7 @@ def nested(
         ValueError: ``over`` names no latent site, or leaves none; the model has no hyperparameter; within a
             compiled program.
         UnsupportedModel: as :func:`~laplacebook.laplace` says; the prior of a hyperparameter depends on an
-            effect; there are more than three.
+            effect; they have more than six coordinates.
         NotConverged: the posterior of the hyperparameters has no mode, does not fall on all sides (so it
             may be improper), or is too rough for a grid.
         LaplaceError: where the hyperparameters have some of their mass, the effects have no mode: as
@@ -115,7 +116,7 @@ class _Search:
         self.of_hyper = of_hyper
         if self.size not in SPACING:
             raise UnsupportedModel(
-                f"{', '.join(over)} have {self.size} coordinates together: a grid is laid over three at most.",
+                f"{', '.join(over)} have {self.size} coordinates together: a grid is laid over six at most.",
                 remedy=f"name fewer as over=, if the others are near Gaussian; or sample them, with the "
                 f"effects integrated out: NUTS(marginalize({density.name}, {self._effect_names})).",
             )
@@ -157,16 +158,22 @@ class _Search:
         seeds = mode.point + np.multiply.outer(_FAR, ways).reshape(-1, self.size)
         spacing = SPACING[self.size]
         grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]))
-        for _ in range(_HALVINGS):
-            if grid.is_fine or not grid.ends:
+        for _ in range(_REFINEMENTS):
+            if grid.is_fine or not grid.ends or grid.is_full:
                 break
-            spacing /= 2
+            spacing *= _FINER
             grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks])
         if grid.at_risk > _RISK:
             nearest = np.argmin(np.linalg.norm((grid.failed - mode.point) / scale, axis=1))
             raise self._no_effects(grid.failed[nearest])
         if not grid.ends:
             raise self._does_not_fall(grid)
+        if grid.is_full:
+            raise NotConverged(
+                f"The posterior of {self._over} reaches further than a grid of {len(grid.place)} points.",
+                causes=["a ridge along which they hardly matter", "too many hyperparameters"],
+                remedy=self._sampler,
+            )
         if grid.error > _ROUGH:
             raise NotConverged(
                 f"The posterior of {self._over} is too rough for a grid: with half of its "

@@ -31,8 +31,23 @@ def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarra
     within = grid.place[cells] + uniform[:, 1:] - 0.5
     log_weights = np.minimum(smooth(within), 1) - heights[cells]
     weights = np.exp(log_weights - log_weights.max())
-    points = grid.mode.point + grid.spacing * within @ grid.mode.axes.T
-    return points, weights / weights.sum()
+    weights /= weights.sum()
+    within = _matched(within, weights, grid.place, np.exp(heights))
+    return grid.mode.point + grid.spacing * within @ grid.mode.axes.T, weights
+
+
+def _matched(
+    points: np.ndarray, weights: np.ndarray, nodes: np.ndarray, density: np.ndarray
+) -> Float[np.ndarray, "P H"]:
+    """The points with the mean and the covariance that the trapezoidal rule gives: to rounding, mostly."""
+    mean, root = _moments(points, weights)
+    right, its_root = _moments(nodes, density / density.sum())
+    return right + (points - mean) @ np.linalg.solve(root.T, its_root.T)
+
+
+def _moments(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean = weights @ points
+    return mean, np.linalg.cholesky((weights[:, None] * (points - mean)).T @ (points - mean))
 
 
 def _evenly(dimension: int) -> Float[np.ndarray, "P n"]:
