@@ -275,14 +275,14 @@ def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array)
     return density.ravel(parts)
 
 
-def _work(density: ModelDensity, number: int, *points: Numbers, **_: Any) -> int:
+def _work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any) -> int:
     return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
 
 
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _looks(
     density: ModelDensity,
-    number: int,
+    number: Array | int,
     hyper: Float[Array, "K H"],
     z: Float[Array, "K d"],
     over: tuple[str, ...],
@@ -300,7 +300,7 @@ def _looks(
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _slopes(
     density: ModelDensity,
-    number: int,
+    number: Array | int,
     hyper: Float[Array, "K H"],
     z: Float[Array, "K d"],
     over: tuple[str, ...],
@@ -318,7 +318,7 @@ def _slopes(
 @partial(jit_quickly, work=_work, half=True, static_argnames="over")
 def _log_joints(
     density: ModelDensity,
-    number: int,
+    number: Array | int,
     hyper: Float[Array, "K H"],
     z: Float[Array, "K M d"],
     over: tuple[str, ...],
@@ -332,13 +332,13 @@ def _log_joints(
 
 
 def _one_by_one(
-    function: Callable[..., tuple[Array, ...]], number: int, *points: Array
+    function: Callable[..., tuple[Array, ...]], number: Array | int, *points: Array
 ) -> tuple[Array, ...]:
     """The function at the first of the points, in a loop: batches of solvers are slow on a processor."""
     shapes = jax.eval_shape(function, *(rows[0] for rows in points))
     empty = tuple(jnp.zeros((len(points[0]), *one.shape), one.dtype) for one in shapes)
 
-    def step(k: int, seen: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(k: Array | int, seen: tuple[Array, ...]) -> tuple[Array, ...]:
         here = function(*(rows[k] for rows in points))
         return tuple(part.at[k].set(value) for part, value in zip(seen, here, strict=True))
 

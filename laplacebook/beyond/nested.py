@@ -86,7 +86,7 @@ def nested(
     >>> nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
     Nested Laplace approximation of groups, D = 5
       site     mean      sd       5 %     95 %
-      tau     1.699  0.8076    0.5553    3.178
+      tau     1.699  0.8080    0.5550    3.178
       z[0]    1.337  0.8980  -0.05010    2.870
       z[1]  -0.6683  0.8338    -2.093   0.6342
       z[2]   0.3341  0.8275    -1.004    1.743

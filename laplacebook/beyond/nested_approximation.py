@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,11 @@ from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.hyper_marginals import (
+    HyperMarginal,
+    hyper_marginals,
+    plot_hyper_marginals,
+)
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import smooth_points
@@ -26,6 +31,9 @@ from laplacebook.fit.numpyro_and_arviz import inference_data
 from laplacebook.fit.summary import improper_evidence, summary_table, values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.observations import observed_sites
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
 _SHIFT = 0.5  # conditional standard deviations
@@ -194,6 +202,22 @@ class NestedApproximation:
         corrected by the pairs.
         """
         return self.skewed.pareto_k
+
+    @cached_property
+    def marginals(self) -> tuple[HyperMarginal, ...]:
+        """The posterior density of each hyperparameter, in the unconstrained space."""
+        sites = [site for site in self.density.sites if site.name in self.over]
+        names = [name for site in sites for name in site.coordinate_names()]
+        return hyper_marginals(names, *self._points)
+
+    def plot(self) -> "Figure":
+        """The posterior densities of the hyperparameters, in the unconstrained space.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+        """
+        return plot_hyper_marginals(self.marginals)
 
     def __repr__(self) -> str:
         return repr(self._report())

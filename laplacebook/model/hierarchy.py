@@ -97,8 +97,9 @@ def integrate_out(density: ModelDensity) -> str:
     whose = _listed(list(effects))
     return (
         f" A joint mode does not answer for {_listed(list(scales))}, the scale of {whose}, in whatever form "
-        f"the model is written: integrate {whose} out, laplace(marginalize({density.name}, {list(effects)}), "
-        "...) with the arguments of the model for the dots."
+        f"the model is written: integrate {whose} out, nested({density.name}, ...), or "
+        f"laplace(marginalize({density.name}, {list(effects)}), ...) with the arguments of the model for the "
+        "dots."
     )
 
 

@@ -84,6 +84,19 @@ def test_what_a_refusal_says_to_call_is_the_answer(model):
     assert float(approx.log_likelihood + approx.log_prior) == pytest.approx(-best.fun, rel=1e-8)
 
 
+def test_so_is_the_posterior_that_it_says_to_call():
+    text, _ = advice(schools)
+    call = re.search(r"nested\(.*?\.\.\.\)", text)[0]
+    known = {"nested": lb.nested, "schools": schools, "args": SCHOOLS}
+    tau = np.asarray(eval(call.replace("...", "*args"), known).mean["tau"])  # noqa: S307
+    y, s = SCHOOLS
+    grid = np.linspace(1e-3, 25, 4000)
+    density = [np.exp(marginal(t, y, s, prior_sd=5.0)) * stats.norm.pdf(t, scale=5) for t in grid]
+    assert tau == pytest.approx(
+        np.trapezoid(density * grid, grid) / np.trapezoid(density, grid), rel=5e-3
+    )
+
+
 def test_the_scales_are_found():
     def found(model, *args):
         return scales_of_effects(ModelDensity.of(model, args))

@@ -1,0 +1,77 @@
+"""The marginal density of each hyperparameter, on a grid that follows its skewness."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_GRID = 201
+_TAIL = 1e-3  # of the mass, on each side, where the grid ends
+_WIDTH = 0.1  # of the standard deviation: of the kernel, which widens it by half a percent
+
+
+class HyperMarginal(NamedTuple):
+    """The posterior density of one number of a hyperparameter.
+
+    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
+
+    Attributes:
+        name: of the coordinate, such as ``"tau"`` or ``"sd[1]"``.
+        u: values of the unconstrained coordinate, shape (G,).
+        density: there, shape (G,).
+    """
+
+    name: str
+    u: np.ndarray
+    density: np.ndarray
+
+
+def hyper_marginals(
+    names: list[str], points: Float[np.ndarray, "P H"], weights: Float[np.ndarray, " P"]
+) -> tuple[HyperMarginal, ...]:
+    """The density of each coordinate, from weighted points that lie densely.
+
+    Args:
+        names: of the coordinates.
+        points: of the hyperparameters in the unconstrained space, shape (P, H).
+        weights: of the points, which sum to one, shape (P,).
+    """
+    return tuple(_one(name, u, weights) for name, u in zip(names, points.T, strict=True))
+
+
+def _one(name: str, u: np.ndarray, weights: np.ndarray) -> HyperMarginal:
+    order = np.argsort(u)
+    mass = np.cumsum(weights[order])
+    low, high = np.interp([_TAIL, 1 - _TAIL], mass, u[order])
+    mean = weights @ u
+    width = _WIDTH * np.sqrt(weights @ (u - mean) ** 2)
+    grid = np.linspace(low - 3 * width, high + 3 * width, _GRID)
+    kernels = np.exp(-(((grid[:, None] - u) / width) ** 2) / 2)
+    return HyperMarginal(name, grid, kernels @ weights / (width * np.sqrt(2 * np.pi)))
+
+
+def plot_hyper_marginals(marginals: tuple[HyperMarginal, ...]) -> "Figure":
+    """The densities side by side, in the unconstrained space.
+
+    Args:
+        marginals: of the hyperparameters.
+    """
+    import matplotlib.pyplot as plt  # slow to import
+
+    from laplacebook.base.style import STYLES
+
+    number = len(marginals)
+    size = (max(4.2, 2.6 * number), 3.1)
+    figure, row = plt.subplots(1, number, figsize=size, squeeze=False, layout="constrained")
+    for axes, one in zip(row[0], marginals, strict=True):
+        axes.plot(one.u, one.density, **STYLES["approximation"])
+        axes.set(title=one.name, yticks=[], ylim=(0, None))
+    figure.supxlabel(
+        "unconstrained coordinate, such as the logarithm of a scale", fontsize="medium"
+    )
+    figure.supylabel("posterior density", fontsize="medium")
+    plt.close(figure)
+    return figure
