@@ -198,7 +198,7 @@ class _Search:
         """The hyperparameters on the scale of the model."""
         u = self.effects.joined(hyper, self.known.start)
         values = jax.device_get(values_at(self.density, jnp.asarray(u, float)[None]))
-        return {name: values[name][0] for name in self.effects.over}
+        return {name: np.asarray(values[name][0]) for name in self.effects.over}
 
     def _no_effects(self, hyper: np.ndarray) -> LaplaceError:
         """Why the effects have no mode there, in the words of a fit of them alone."""

@@ -8,9 +8,10 @@ from jaxtyping import Float
 
 _STEP = 0.1  # standard deviations: of differences
 _ROUNDS = 60
-_FAR = 3.0  # standard deviations: of one step, at most
+_FAR = 3.0  # standard deviations: a longer step is tried shorter, too
 _NEAR = 1e-3  # nats below the maximum: a grid needs no more
-_LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step, all tried at once
+_LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step of _FAR at most, all tried at once
+_LONGER = np.array([1, 0.75, 0.5, 0.25])  # powers, from such a step to the whole of Newton's
 _FLAT = 1e-2  # of the largest curvature
 
 Heights = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -56,11 +57,12 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
         axes = scale[:, None] * ways / np.sqrt(bends)
         move = ways @ (ways.T @ gradient / bends)
         gain = move @ gradient / 2
-        move *= min(1, _FAR / max(np.sqrt(2 * gain), 1e-300))
         step = scale * move
         if peaked and gain < _NEAR:
             return OuterMode(point, height, axes, True, step)
-        tried = point + _LENGTHS[:, None] * step
+        far = np.sqrt(2 * gain) / _FAR
+        lengths = np.concatenate([far ** (_LONGER - 1), _LENGTHS / far]) if far > 1 else _LENGTHS
+        tried = point + lengths[:, None] * step
         seen = heights(tried, scale)
         best = int(np.argmax(seen))
         # Differences are taken on a scale that follows the curvature, but not at once.

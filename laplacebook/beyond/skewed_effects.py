@@ -119,8 +119,11 @@ class SkewedEffects:
         order = np.lexsort(self.nodes.hyper.T)
         index = order[_systematic(self.nodes.log_marginal[order], _PAIRS)]
         normal = np.random.default_rng(1).standard_normal((_PAIRS, self.nodes.mode.shape[1]))
-        both = [self.draws_given(self.nodes, index, way * normal) for way in (1, -1)]
-        return np.concatenate(both)
+        offset = _offsets(self.nodes, index, normal)
+        # Of a mixture of unequal spreads chance takes too much or too little: its variance is known.
+        variance = np.mean(self.nodes.deviations[index] ** 2, axis=0)
+        offset *= np.sqrt(variance / np.mean(offset**2, axis=0))
+        return np.concatenate([self._at(self.nodes, index, way * offset) for way in (1, -1)])
 
     def draws_given(
         self, given: Conditional, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
@@ -132,7 +135,10 @@ class SkewedEffects:
             index: at which of them each draw is, shape (S,).
             normal: standard normal vectors, one for each draw, shape (S, d).
         """
-        offset = _offsets(given, index, normal)
+        return self._at(given, index, _offsets(given, index, normal))
+
+    def _at(self, given: Conditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """The draws that lie so far from the modes by the Gaussian, with their skewness."""
         if self.image is not None:
             deviations = given.deviations[index]
             x = offset / deviations

@@ -152,8 +152,8 @@ def _shapes_differ(error: Exception) -> UnsupportedModel:
 
 
 def _feasible(message: dict) -> Array | None:
-    if message["type"] != "sample" or message["is_observed"]:
-        return None
+    if message["type"] != "sample" or message["is_observed"] or message["value"] is not None:
+        return None  # within a scan, what a handler inside has given a value comes here, too
     if message["fn"].support.is_discrete:
         raise _discrete(message)
     with _refused(message):

@@ -65,9 +65,10 @@ def prior_draw(message: dict) -> Array | None:
         message: NumPyro's message about a site, with a random key.
 
     Returns:
-        A number uniform between -2 and 2 through the bijection; None if the prior can be drawn.
+        A number uniform between -2 and 2 through the bijection; None if the prior can be drawn, or a
+        handler has given the site a value.
     """
-    if message["type"] != "sample" or message["is_observed"]:
+    if message["type"] != "sample" or message["is_observed"] or message["value"] is not None:
         return None
     try:
         message["fn"].sample(message["kwargs"]["rng_key"])

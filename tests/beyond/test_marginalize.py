@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 from scipy import integrate, stats
@@ -264,3 +265,24 @@ def test_outcomes_are_predicted_by_the_whole_model():
     samples = approx.sample(KEY, (50,))
     everything = {**samples, **marginal.sample(KEY, samples, g, y=y)}
     assert Predictive(counts, everything)(KEY, np.array([2, 2]))["y"].shape == (50, 2)
+
+
+def states(y):
+    """Three steps of a random walk by a scan, whose inner sites other handlers see as well."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+
+    def step(before, _):
+        x = numpyro.sample("x", dist.Normal(before, tau))
+        return x, x
+
+    _, x = scan(step, 0.0, None, length=3)
+    numpyro.sample("y", dist.Normal(x, 1).to_event(1), obs=y)
+
+
+def test_the_sites_of_a_scan_are_integrated_out():
+    y = np.array([0.5, -1.0, 2.0])
+    found = lb.laplace(lb.marginalize(states, "x"), y).density.log_joint(jnp.array([0.3]))
+    walk = np.minimum.outer([1, 2, 3], [1, 2, 3]) * np.exp(0.6)
+    exact = stats.multivariate_normal(np.zeros(3), np.eye(3) + walk).logpdf(y)
+    exact += stats.halfnorm.logpdf(np.exp(0.3)) + 0.3
+    assert float(found) == pytest.approx(exact, abs=1e-9)

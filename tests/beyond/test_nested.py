@@ -1,0 +1,117 @@
+"""``nested`` against exact posteriors of normal hierarchies; what it takes and what it refuses."""
+
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro.handlers import mask
+from scipy import stats
+
+import laplacebook as lb
+from tests.beyond.exact import LEVELS, exact, groups
+from tests.models import single_precision
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=(6, 1)) + RNG.normal(size=(6, 3))
+
+
+def hierarchy(y, mu_sd=3.0, centred=True, tau_prior=None, sigma=None):
+    mu = numpyro.sample("mu", dist.Normal(0, mu_sd))
+    tau = numpyro.sample("tau", dist.HalfNormal(2) if tau_prior is None else tau_prior)
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2)) if sigma is None else sigma
+    with numpyro.plate("groups", y.shape[0], dim=-2):
+        if centred:
+            z = numpyro.sample("z", dist.Normal(mu, tau))
+        else:
+            z = mu + tau * numpyro.sample("z", dist.Normal(0, 1))
+        with numpyro.plate("rows", y.shape[1]):
+            numpyro.sample("y", dist.Normal(z, sigma), obs=y)
+
+
+def flat(by_site, fit):
+    """Hyperparameters first, as in the exact answers; a leading axis is kept."""
+    names = [*fit.over, *(s.name for s in fit.density.sites if s.name not in fit.over)]
+    leading = np.ndim(by_site[names[0]]) - np.ndim(fit.mean[names[0]])
+    shape = np.shape(by_site[names[0]])[:leading]
+    return np.concatenate([np.reshape(by_site[name], (*shape, -1)) for name in names], axis=-1)
+
+
+def agree(fit, truth, evidence=2e-3, mean=0.02, sd=0.02, quantile=0.06):
+    assert fit.log_evidence == pytest.approx(truth.log_evidence, abs=evidence)
+    found = [flat(fit.mean, fit), flat(fit.standard_deviation, fit)]
+    quantiles = flat(fit.quantiles(LEVELS), fit)
+    assert np.max(abs(found[0] - truth.mean) / truth.sd) < mean
+    assert np.max(abs(np.log(found[1] / truth.sd))) < sd
+    assert np.max(abs(quantiles - truth.quantiles) / truth.sd) < quantile
+
+
+HALF = stats.halfnorm(scale=2)
+ONE, TWO = np.linspace(-12, 3, 601), [np.linspace(-12, 3, 151), np.linspace(-1.5, 1.5, 61)]
+PRIORS = {
+    "half-Cauchy": (dist.HalfCauchy(1), stats.halfcauchy(), [-12, 16]),
+    "exponential": (dist.Exponential(0.5), stats.expon(scale=2), [-15, 4]),
+    "inverse gamma": (dist.InverseGamma(2, 1), stats.invgamma(2), [-4, 9]),
+    "log-normal": (dist.LogNormal(0, 1), stats.lognorm(1), [-8, 6]),
+    "gamma": (dist.Gamma(2, 1), stats.gamma(2), [-10, 4]),
+}
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_hierarchy_with_a_known_noise(centred):
+    fit = lb.nested(hierarchy, Y, centred=centred, sigma=1.0)
+    assert fit.over == ("tau",)
+    linear = groups(Y.shape, 3, centred)
+    agree(fit, exact(Y, [ONE], HALF.logpdf, linear))
+    assert fit.pareto_k == -np.inf
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_hierarchy_with_an_unknown_noise(centred):
+    fit = lb.nested(hierarchy, Y, centred=centred)
+    assert fit.over == ("tau", "sigma")
+    prior = lambda tau, sigma: HALF.logpdf(tau) + HALF.logpdf(sigma)  # noqa: E731
+    agree(fit, exact(Y, TWO, prior, groups(Y.shape, 3, centred)))
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_priors_of_a_scale(name):
+    prior, law, ends = PRIORS[name]
+    fit = lb.nested(hierarchy, Y, tau_prior=prior, sigma=1.0)
+    axis = np.linspace(*ends, 1001)
+    agree(fit, exact(Y, [axis], law.logpdf, groups(Y.shape, 3)))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_do_not_matter(unit):
+    fit = lb.nested(
+        hierarchy, Y * unit, mu_sd=3 * unit, tau_prior=dist.HalfNormal(2 * unit), sigma=unit
+    )
+    one = lb.nested(hierarchy, Y, sigma=1.0)
+    assert fit.log_evidence + Y.size * np.log(unit) == pytest.approx(one.log_evidence, abs=1e-3)
+    for name in ("mu", "tau", "z"):
+        found = [fit.mean[name] / unit, fit.standard_deviation[name] / unit]
+        truth = [one.mean[name], one.standard_deviation[name]]
+        scale = one.standard_deviation[name]
+        np.testing.assert_allclose((np.array(found) - truth) / scale, 0, atol=1e-2)
+
+
+def test_the_start_may_be_a_thousand_times_too_small():
+    """There the log marginal falls by millions in a unit, and its curvature says nothing of the mode."""
+    y, prior = 1e3 * Y, dist.HalfCauchy(1)
+
+    def model(y):
+        sigma = numpyro.sample("sigma", prior)
+        hierarchy(y, mu_sd=3e3, tau_prior=prior, sigma=sigma)
+
+    axes = [np.linspace(5.5, 8.5, 61), np.linspace(-16, 16, 201)]
+    log_prior = lambda *scales: stats.halfcauchy.logpdf(scales).sum(axis=0)  # noqa: E731
+    linear = groups(y.shape, 3e3)
+    truth = exact(y, axes, log_prior, lambda sigma, tau: linear(tau, sigma))
+    agree(lb.nested(model, y), truth, sd=0.1)  # of a Cauchy tail, cut off at a thousandth

@@ -1,0 +1,125 @@
+"""What ``nested`` refuses, and in which words."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from tests.beyond.practice import MODELS
+
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+Y = np.array([0.3, -0.5, 1.3, 0.2, -1.1, 0.7])
+
+
+def effects(y, scale=None, of_effect=lambda z: z, likelihood=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(2)) if scale is None else scale
+    with numpyro.plate("groups", len(y)):
+        z = of_effect(numpyro.sample("z", dist.Normal(0, tau)))
+        numpyro.sample("y", dist.Normal(z, 1) if likelihood is None else likelihood(z), obs=y)
+
+
+def flat_logarithm(y):
+    effects(y, jnp.exp(numpyro.sample("log_tau", FLAT)))
+
+
+def flat_scale(y):
+    effects(y, numpyro.sample("tau", dist.ImproperUniform(dist.constraints.positive, (), ())))
+
+
+def scale_that_may_be_negative(y):
+    effects(y, numpyro.sample("tau", dist.Normal(0, 1)))
+
+
+def flat_effect_in_part(y, edge):
+    """Below the edge nothing says what w is."""
+    s = numpyro.sample("s", dist.Normal(0, 1))
+    w = numpyro.sample("w", FLAT)
+    numpyro.factor("w has a prior", jnp.where(s > edge, -(w**2) / 2, 0))
+    numpyro.sample("y", dist.Normal(s, 1), obs=y)
+
+
+def four(y):
+    s = numpyro.sample("s", dist.HalfNormal(1).expand([4]).to_event(1))
+    numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, s).to_event(1)), 1), obs=y)
+
+
+def labelled(g, y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Normal(0, tau).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(z[g], 1).to_event(1), obs=y)
+
+
+def discrete(y):
+    numpyro.sample("k", dist.Bernoulli(0.5))
+    effects(y)
+
+
+def no_hyperparameter(y):
+    b = numpyro.sample("b", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(b, 1).expand([len(y)]).to_event(1), obs=y)
+
+
+def rounded(y):
+    effects(y, of_effect=jnp.round)
+
+
+def without_gradient(y):
+    effects(y, of_effect=jax.lax.stop_gradient)
+
+
+def counts(y):
+    effects(y, likelihood=lambda z: dist.Poisson(jnp.exp(z)))
+
+
+NAN, LOUD = np.where(np.arange(6) == 2, np.nan, Y), MODELS["horseshoe"]
+HERE = "cannot be integrated out where"
+REFUSED = {
+    "no effect": (effects, (Y,), ["tau", "z"], ValueError, "none would be left as an effect"),
+    "no such site": (effects, (Y,), "sigma", ValueError, "'sigma'. is none of them"),
+    "no name": (effects, (Y,), [], ValueError, "over is the name, or names"),
+    "an effect": (effects, (Y,), "z", lb.UnsupportedModel, "name 'tau' in over as well"),
+    "no hyperparameter": (no_hyperparameter, (Y,), None, lb.UnsupportedModel, "no hyperparameter"),
+    "four": (four, (Y[:4],), None, lb.UnsupportedModel, "s have 4 coordinates .* NUTS.marginalize"),
+    "horseshoe": (LOUD.model, LOUD.args, None, lb.UnsupportedModel, "have 12 coordinates together"),
+    "discrete": (discrete, (Y,), None, lb.UnsupportedModel, "'k' is discrete"),
+    "NaN": (effects, (NAN,), None, lb.NonFinite, "argument 'y' has 1 NaN, first at .2."),
+    "labels": (labelled, (np.arange(1, 4), Y[:3]), None, lb.NonFinite, "'g' has the label 3"),
+    "support": (counts, (Y,), None, lb.NonFinite, f"{HERE}.* outside the support"),
+    "a jump": (rounded, (Y,), "tau", lb.NotConverged, f"{HERE} tau.* follow its own gradient"),
+    "no gradient": (without_gradient, (Y,), "tau", lb.NotConverged, "follow its own gradient"),
+    "half of no effects": (
+        lambda y: flat_effect_in_part(y, 0.0),
+        (0.3,),
+        "s",
+        lb.NotPositiveDefinite,
+        f"w {HERE} s = -.* flat along .1 w",
+    ),
+    "a tail of no effects": (
+        lambda y: flat_effect_in_part(y, -2.5),
+        (0.3,),
+        "s",
+        lb.NotPositiveDefinite,
+        f"w {HERE} s = -2.5",
+    ),
+    "not a scale": (scale_that_may_be_negative, (Y,), None, lb.NonFinite, "is not a scale"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case):
+    model, args, over, error, words = REFUSED[case]
+    with pytest.raises(error) as refused:
+        lb.nested(model, *args, over=over)
+    assert re.search(words, " ".join(str(refused.value).split()))
+
+
+@pytest.mark.parametrize("within", [jax.jit, jax.vmap, jax.grad])
+def test_within_a_program(within):
+    evidence = within(lambda y: lb.nested(effects, y).log_evidence)
+    with pytest.raises(ValueError, match="marginalize does"):
+        evidence(jnp.stack([Y, Y]))
