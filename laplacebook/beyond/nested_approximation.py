@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
-_SHIFT = 0.5  # conditional standard deviations
+_SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,7 +134,6 @@ class NestedApproximation:
         title = f"Nested Laplace approximation of {self.density.name}, D = {self.density.dimension}"
         return replace(summary_table(self.density, columns), title=title)
 
-    @in_full_precision
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws of all sites together, on the scale on which the user wrote the model.
 
@@ -151,6 +150,17 @@ class NestedApproximation:
         Raises:
             LaplaceError: at a draw of the hyperparameters the effects have no mode.
         """
+        u = self.sample_vector(key, sample_shape)
+        draws = self._values(np.asarray(u).reshape(-1, u.shape[-1]))
+        return {
+            name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
+        }
+
+    @in_full_precision
+    def sample_vector(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*S D"]:
+        """The same draws in the unconstrained space, shape ``sample_shape + (D,)``."""
         require_sample_shape(sample_shape)
         number = int(np.prod(sample_shape))
         to_hyper, to_effects = split_into(key)
@@ -171,9 +181,7 @@ class NestedApproximation:
             )
         normal = np.asarray(jax.random.normal(to_effects, given.mode.shape), float)
         u = self.skewed.draws_given(given, np.arange(number), normal)
-        draws = self._values(u)
-        shapes = {name: (*sample_shape, *v.shape[1:]) for name, v in draws.items()}
-        return {name: jnp.asarray(v).reshape(shapes[name]) for name, v in draws.items()}
+        return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
 
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
         """Draws, and the data, for ArviZ's plots and tables.
@@ -219,6 +227,25 @@ class NestedApproximation:
         """
         return plot_hyper_marginals(self.marginals)
 
+    @property
+    def doubt(self) -> str | None:
+        """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
+
+        That the skewness of an effect given the hyperparameters moves its mean by more than one of its
+        conditional standard deviations from the mode: the correction for it is of first order, and not
+        to be trusted so far. None is no proof. :attr:`pareto_k` is no such reason by itself: it is of all
+        effects together, so in hundreds of them small errors add up where each marginal is right.
+        """
+        shifts = self.skewed.shifts
+        largest = int(np.argmax(abs(shifts)))
+        if abs(shifts[largest]) <= _SHIFT:
+            return None
+        name = self.density.coordinate_names()[self.effects.places[1][largest]]
+        return (
+            f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
+            "deviations, too far for a correction of first order"
+        )
+
     def __repr__(self) -> str:
         return repr(self._report())
 
@@ -234,6 +261,7 @@ class NestedApproximation:
             f"log evidence {self.log_evidence:.4f} ({error:.0e} off with half of the points)",
             *improper_evidence(self.density),
             *self._told_modes(),
+            *([] if self.doubt is None else [f"doubtful: {self.doubt}"]),
         )
         return replace(table, footer=table.footer + lines)
 

@@ -90,6 +90,17 @@ class SkewedEffects:
         """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
         return pareto_k(self.log_ratios)
 
+    @cached_property
+    def shifts(self) -> Float[np.ndarray, " d"]:
+        """How far the mean of each effect is from its mode given the hyperparameters, over these.
+
+        In conditional standard deviations.
+        """
+        if self.image is None:
+            return np.zeros(self.nodes.mode.shape[1])
+        weights = np.exp(-(_FINE**2) / 2)
+        return np.mean(self.image @ weights, axis=0) / weights.sum()
+
     def correction(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
         """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
 

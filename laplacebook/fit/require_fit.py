@@ -7,6 +7,7 @@ import numpy as np
 from laplacebook.base.checks import require_one
 from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.base.pytrees import is_traced
+from laplacebook.fit.approximation import Mixture
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 
@@ -29,6 +30,18 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
         )
     require_one("This fit", np.shape(approx.mode_vector), 1, mappable)
     require_converged(approx, "The fit")
+
+
+def require_fit_or_mixture(approx: Any) -> None:
+    """Refuse an approximation to compute with that is none, where one Gaussian is not needed.
+
+    Raises:
+        TypeError: it is something else.
+        NotConverged: the fit failed.
+    """
+    if not isinstance(approx, LaplaceApproximation) and isinstance(approx, Mixture):
+        return
+    require_fit(approx)
 
 
 def require_converged(approx: LaplaceApproximation, what: str) -> None:

@@ -18,7 +18,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.predictive.outcomes import outcome_at
 
 
-def _numbers(density: ModelDensity, new: Call, draws: Array, site: str | None) -> int:
+def _numbers(density: ModelDensity, new: Call, draws: Array, *_: Any) -> int:
     return len(draws) * (numbers_in(new) + draws.shape[1])
 
 
@@ -43,7 +43,11 @@ class Averages(NamedTuple):
 
 @partial(jit_quickly, work=_numbers, static_argnames=["site"])
 def outcome_over_draws(
-    density: ModelDensity, new: Call, draws: Float[Array, "S D"], site: str | None
+    density: ModelDensity,
+    new: Call,
+    draws: Float[Array, "S D"],
+    site: str | None,
+    key: Key[Array, ""] | None = None,
 ) -> Averages:
     """Averages over draws of the outcome's mean and of its variance.
 
@@ -52,22 +56,25 @@ def outcome_over_draws(
         new: a call of the same model with the new arguments.
         draws: of the latent sites, shape (S, D).
         site: the observed site; needed if there are several.
+        key: for the new entries of larger plates, of each draw its own; without one there may be none.
     """
-    kind = jax.eval_shape(partial(outcome_at, site=site), density, new, draws[0]).kind
+    kind = jax.eval_shape(partial(outcome_at, site=site), density, new, draws[0], key=key).kind
 
-    def at(u: Array) -> tuple[Any, Array]:
-        outcome = outcome_at(density, new, u, site)
+    def at(number: Array) -> tuple[Any, Array]:
+        of_draw = None if key is None else jax.random.fold_in(key, number)
+        outcome = outcome_at(density, new, draws[number], site, of_draw)
         if kind != "angle":
             return outcome.mean, outcome.variance
         length = 1 - outcome.variance
         cosine, sine = length * jnp.cos(outcome.mean), length * jnp.sin(outcome.mean)
         return (cosine, sine, cosine + sine), outcome.variance
 
-    found = _moments(at, draws)
+    numbers = jnp.arange(len(draws))
+    found = _moments(at, numbers)
     (mean, noise), (spread, _) = found.mean, found.variance
     if kind == "angle":
         return _of_angles(mean, spread, noise)
-    return Averages(mean, spread, noise, spread, _heaviest(at, draws, found))
+    return Averages(mean, spread, noise, spread, _heaviest(at, numbers, found))
 
 
 def _of_angles(mean: tuple, spread: tuple, noise: Array) -> Averages:

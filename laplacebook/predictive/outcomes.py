@@ -1,12 +1,12 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Key
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import constraints
@@ -19,6 +19,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import innermost, unwrapped
 from laplacebook.model.labels import Labels, marked
 from laplacebook.model.working_precision import InWorkingPrecision
+from laplacebook.predictive.new_entries import NewEntries, known
 
 _DRAWS = (
     "numpyro.infer.Predictive(model, approx.sample(key, (1000,)))(key, ...), with the model's "
@@ -47,7 +48,11 @@ class Outcome:
 
 
 def outcome_at(
-    density: ModelDensity, new: Call, u: Float[Array, " D"], site: str | None = None
+    density: ModelDensity,
+    new: Call,
+    u: Float[Array, " D"],
+    site: str | None = None,
+    key: Key[Array, ""] | None = None,
 ) -> Outcome:
     """The outcome of new arguments, given u.
 
@@ -56,12 +61,14 @@ def outcome_at(
         new: a call of the same model with the new arguments.
         u: the latent sites, shape (D,).
         site: the observed site; needed if there are several.
+        key: for the new entries of larger plates; without one there may be none.
 
     Raises:
         ValueError: the model cannot run with the new arguments, or has no such site.
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
-    return outcome_given(new, *latent_values(density, u), site)
+    values, observed = latent_values(density, u)
+    return outcome_given(new, with_new_entries(new, values, key), observed, site)
 
 
 def latent_values(
@@ -99,7 +106,7 @@ def outcome_given(
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
     name = _observed(observed, site)
-    trace = _run(new, values)
+    trace = _run(new, known(values))
     fit = loud(labels_given(new, values).fit(new.arrays), jnp.result_type(float))
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
@@ -137,6 +144,26 @@ def outcome_given(
         ) from error
 
 
+def with_new_entries(
+    new: Call, values: dict[str, Array], key: Key[Array, ""] | None
+) -> dict[str, Array]:
+    """The latent sites, those in plates that are larger with new arguments with draws from their priors.
+
+    Args:
+        new: a call of the model with the new arguments.
+        values: of the latent sites, on the scale of the model.
+        key: of the draws; without one the sites are returned as they are.
+
+    Raises:
+        UnsupportedModel: the new entries of a site are not drawn from its own prior.
+    """
+    if key is None:
+        return values
+    entries = NewEntries(values, key)
+    entries.refuse_factors(_run(new, entries.value_of))
+    return {**values, **entries.drawn}
+
+
 def labels_given(new: Call, values: dict[str, Array]) -> Labels:
     """The indices that new arguments decide.
 
@@ -146,7 +173,7 @@ def labels_given(new: Call, values: dict[str, Array]) -> Labels:
     """
 
     def run(*arrays: Any) -> list[Any]:
-        _run(new.with_arrays(arrays), jax.tree.map(marked, values))
+        _run(new.with_arrays(arrays), known(jax.tree.map(marked, values)))
         return []
 
     return Labels.of(jax.make_jaxpr(run)(*new.arrays))
@@ -161,15 +188,8 @@ def _observed(names: list[str], site: str | None) -> str:
     return names[0]
 
 
-def _run(new: Call, values: dict[str, Array]) -> dict:
+def _run(new: Call, value: Callable[[dict], Array | None]) -> dict:
     args, kwargs = new.arguments
-
-    def value(site: dict) -> Array | None:
-        """Of a latent site; of an outcome to come NaN, so that what depends on it shows."""
-        if site["type"] != "sample" or site["is_observed"] or site["name"] in values:
-            return values.get(site["name"])
-        return jnp.full(site["fn"].shape(), jnp.nan)
-
     substituted = handlers.substitute(new.function, substitute_fn=value)
     seeded = handlers.seed(substituted, jax.random.key(0))
     try:

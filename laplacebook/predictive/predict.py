@@ -13,12 +13,15 @@ from jaxtyping import Array, Bool, Key
 from laplacebook.base.checks import require_number
 from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.keys import split_into
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
-from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.approximation import Mixture
+from laplacebook.fit.require_fit import require_fit_or_mixture
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
+from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import no_entry
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
@@ -32,7 +35,12 @@ from laplacebook.predictive.averages import (
     told_below,
 )
 from laplacebook.predictive.linearized import Linearized, linearize
-from laplacebook.predictive.outcomes import labels_given, latent_values, outcome_at
+from laplacebook.predictive.outcomes import (
+    labels_given,
+    latent_values,
+    outcome_at,
+    with_new_entries,
+)
 
 METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
@@ -41,6 +49,8 @@ METHODS = {
     "angle": ("monte_carlo", "plug_in"),
     "other": ("monte_carlo", "plug_in"),
 }
+_CLASSES = ("bernoulli", "categorical")
+_PLUG_IN = ' Without one there is method="plug_in", which takes the parameters as known.'
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 
 
@@ -88,7 +98,7 @@ class Prediction:
 
 
 def predict(
-    approx: LaplaceApproximation,
+    approx: LaplaceApproximation | Mixture,
     *args: Any,
     method: str | None = None,
     key: Key[Array, ""] | None = None,
@@ -106,11 +116,19 @@ def predict(
     number of rows, and not with rows times parameters. Under a JAX transformation, where no number
     can raise an error, the rows concerned are NaN.
 
+    For what :func:`~laplacebook.nested` returns, ``"monte_carlo"`` is the one method: over joint draws
+    of hyperparameters and effects. A plate that is larger than in the fit has new effects: the first
+    entries of its sites are those of the fit, and the further ones are drawn from their own prior, given
+    the hyperparameters and whatever else it depends on, anew for each draw. So a group that the fit has not
+    seen is predicted by a number of groups (an argument of the model, or what it computes from the
+    shape of one) that is larger by one.
+
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
     :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
 
     Args:
-        approx: the fit.
+        approx: the fit, of :func:`~laplacebook.laplace` or one of its sisters, or of
+            :func:`~laplacebook.nested`.
         args: the model's positional arguments, as for the fit but with other rows; what it observes
             is left out, and its argument has the default None.
         method: of the average; the first named of an outcome is its default.
@@ -143,10 +161,13 @@ def predict(
 
     Raises:
         ValueError: the model cannot run with the arguments; the method is not one for its outcome
-            (the message says which are); Monte Carlo without a key, or with no draws.
+            (the message says which are), or not one for this fit; Monte Carlo without a key, or with
+            no draws.
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
             linear in u, where the curvature is the Hessian; a plain density, which has no
-            outcome; a model of :func:`~laplacebook.marginalize`.
+            outcome; a model of :func:`~laplacebook.marginalize`; a latent site that with the new
+            arguments has another shape, unless of a nested fit its plate is larger, its prior can be
+            drawn from, and the model has no factor.
         NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
             depends on other outcomes that are not known; a label points beside the groups; or draws
             do not tell the mean (the Pareto k-hat of its values over them is above 0.7, or above 1 for
@@ -157,7 +178,7 @@ def predict(
         DoubtfulFit: a diagnosis said that the fit is bad; or, for ``"monte_carlo"``, the fit was not
             diagnosed and its :attr:`~LaplaceApproximation.doubt` says so.
     """
-    require_fit(approx)
+    require_fit_or_mixture(approx)
     if is_plain(approx.density):
         raise UnsupportedModel(
             "A plain log density has no observed site to predict.",
@@ -173,6 +194,8 @@ def predict(
         )
     density = approx.density
     new = Call.of(density.model, args, kwargs)
+    if not isinstance(approx, LaplaceApproximation):
+        return _over_joint_draws(approx, new, method, key, num_samples, site)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
     kind, shape = shapes.kind, shapes.predictor.shape
     method = METHODS[kind][0] if method is None else method
@@ -181,31 +204,25 @@ def predict(
             f"There is no method {method!r} for the outcome of this model ({kind}); there are "
             f"{', '.join(METHODS[kind])}."
         )
-    classes = kind in ("bernoulli", "categorical")
     _warn_of_doubt(approx, method)
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         found = outcome_over_draws(density, new, draws, site)
-        _require_finite(approx, new, found.mean)
-        error = standard_error(found.spread, num_samples)
-        if classes:
-            return Estimate(found.mean, error)
-        noise = _require_averages(found)
-        _require_noise(found.noise)
-        return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
+        _require_finite(density, new, approx.mode_vector, found.mean)
+        return _of_averages(kind, found, num_samples)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
         mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
-        _require_finite(approx, new, mean)
-        if classes:
+        _require_finite(density, new, approx.mode_vector, mean)
+        if kind in _CLASSES:
             return mean
         _require_noise(outcome.variance)
         return Prediction(mean, nothing, outcome.variance, nothing, angle=kind == "angle")
     if method == "linearized":
         joint = len(shape) > 1 and 1 < shape[-1] <= _JOINT
         found = linearize(density, new, approx.mode_vector, approx.precision, site, joint)
-        _require_finite(approx, new, found.mean)
-        _require_finite(approx, new, found.variance)
+        _require_finite(density, new, approx.mode_vector, found.mean)
+        _require_finite(density, new, approx.mode_vector, found.variance)
         nothing = from_host(np.zeros(found.mean.shape, found.mean.dtype))
         return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
     if method == "output_monte_carlo":
@@ -220,28 +237,63 @@ def predict(
     return average(found.mean, found.variance)
 
 
-def _warn_of_doubt(approx: LaplaceApproximation, method: str) -> None:
+def _over_joint_draws(
+    approx: Mixture,
+    new: Call,
+    method: str | None,
+    key: Key[Array, ""] | None,
+    num_samples: int,
+    site: str | None,
+) -> Estimate | Prediction:
+    """By Monte Carlo, with new entries in larger plates."""
+    if method not in (None, "monte_carlo"):
+        raise ValueError(
+            f'method="{method}" is of one Gaussian, at whose mode a predictor can be linearised or taken '
+            f"as known, and {type(approx).__name__} is a mixture of many, which has none; there is "
+            '"monte_carlo".'
+        )
+    to_draw, to_new = split_into(_require_key(key, num_samples, "monte_carlo", or_else=""))
+    density = approx.density
+    point = jax.ShapeDtypeStruct((density.dimension,), jnp.result_type(float))
+    shapes = jax.eval_shape(partial(_outcome, site=site), density, new, point, key=to_new)
+    _warn_of_doubt(approx, "monte_carlo")
+    draws = approx.sample_vector(to_draw, (num_samples,))
+    found = outcome_over_draws(density, new, draws, site, to_new)
+    _require_finite(density, new, draws[0], found.mean, to_new)
+    return _of_averages(shapes.kind, found, num_samples)
+
+
+def _of_averages(kind: str, found: Averages, num_samples: int) -> Estimate | Prediction:
+    error = standard_error(found.spread, num_samples)
+    if kind in _CLASSES:
+        return Estimate(found.mean, error)
+    noise = _require_averages(found)
+    _require_noise(found.noise)
+    return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
+
+
+def _warn_of_doubt(approx: LaplaceApproximation | Mixture, method: str) -> None:
     """Where the average is over a q of which a diagnosis said bad, or over draws and a few look so."""
     if is_traced(approx) or method == "plug_in":
         return
     doubt = approx.doubt
+    one = isinstance(approx, LaplaceApproximation)
+    more = "lb.diagnose says more. " if one else ""
     if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
         warn(
             f"The fit of {approx.density.name} is doubtful, and so are averages over it: "
-            f"{doubt.removesuffix('.')}. lb.diagnose says more; a sampler such as NumPyro's NUTS does "
-            "not need the fit.",
+            f"{doubt.removesuffix('.')}. {more}A sampler such as NumPyro's NUTS does not need the fit.",
             DoubtfulFit,
-            stacklevel=3,
+            stacklevel=3 if one else 4,
         )
 
 
-def _require_key(key: Key[Array, ""] | None, num_samples: int, method: str) -> Key[Array, ""]:
+def _require_key(
+    key: Key[Array, ""] | None, num_samples: int, method: str, or_else: str = _PLUG_IN
+) -> Key[Array, ""]:
     require_number("num_samples", num_samples)
     if key is None:
-        raise ValueError(
-            f'method="{method}" needs a random key: key=jax.random.key(0). Without one there is '
-            'method="plug_in", which takes the parameters as known.'
-        )
+        raise ValueError(f'method="{method}" needs a random key: key=jax.random.key(0).{or_else}')
     return key
 
 
@@ -254,10 +306,10 @@ def _logits(
 ) -> Linearized:
     """The linearised logits, refused where the approximation is not that of the linearised model."""
     found = linearize(approx.density, new, approx.mode_vector, approx.precision, site, joint)
-    _require_finite(approx, new, found.mean)
+    _require_finite(approx.density, new, approx.mode_vector, found.mean)
     if approx.settings.curvature == "hessian":
         found = found._replace(mean=_require_linear(found.linear, found.mean, method))
-    _require_finite(approx, new, found.variance)
+    _require_finite(approx.density, new, approx.mode_vector, found.variance)
     return found
 
 
@@ -301,12 +353,14 @@ def _require_noise(noise: Array) -> None:
 _outcome = jit_quickly(outcome_at, static_argnames=["site"])
 
 
-def _require_finite(approx: LaplaceApproximation, new: Call, result: Array) -> None:
+def _require_finite(
+    density: ModelDensity, new: Call, u: Array, result: Array, key: Key[Array, ""] | None = None
+) -> None:
     """Say why, where the result is not finite and that can be seen."""
     seen = on_host(result)
     if is_traced(seen) or namespace(seen).isfinite(seen).all():
         return
-    values, _ = latent_values(approx.density, approx.mode_vector)
+    values = with_new_entries(new, latent_values(density, u)[0], key)
     beside = no_entry(new, labels_given(new, values))
     if beside is not None:
         raise beside

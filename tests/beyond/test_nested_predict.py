@@ -1,0 +1,245 @@
+"""Predictions of a nested fit: of groups that it has seen, and of new ones in a larger plate."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.contrib.control_flow import scan
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import LocScaleReparam
+from scipy import stats
+
+import laplacebook as lb
+
+KEY = jax.random.key(3)
+SEEN = 5
+GROUP = np.repeat(np.arange(SEEN), [1, 2, 4, 4, 6])
+RNG = np.random.default_rng(2)
+Y = RNG.normal(1.5 * RNG.normal(size=SEEN)[GROUP], 1.0)
+NOISE, OF_MEAN, OF_TAU = 0.8, 3.0, 2.0
+
+
+def groups(group, number, y=None):
+    mu = numpyro.sample("mu", dist.Normal(0, OF_MEAN))
+    tau = numpyro.sample("tau", dist.HalfNormal(OF_TAU))
+    with numpyro.plate("groups", number):
+        z = numpyro.sample("z", dist.Normal(mu, tau))
+    with numpyro.plate("rows", len(group)):
+        numpyro.sample("y", dist.Normal(z[group], NOISE), obs=y)
+
+
+def exactly(new):
+    """Mean and variance of the mean of group 0, of a new group's, and E tau^2, by quadrature over tau."""
+    taus = (np.arange(4000) + 0.5) * 0.003
+    counts = np.bincount(GROUP)
+    totals = np.bincount(GROUP, Y)
+    log_weights, moments = [], []
+    for tau in taus:
+        precision = np.diag([OF_MEAN**-2.0] + [0.0] * SEEN)
+        for j in range(SEEN):
+            way = np.zeros(SEEN + 1)
+            way[[0, j + 1]] = 1, -1
+            precision += np.outer(way, way) / tau**2
+            precision[j + 1, j + 1] += counts[j] / NOISE**2
+        covariance = np.linalg.inv(precision)
+        mean = covariance @ np.append(0, totals / NOISE**2)
+        same = GROUP[:, None] == GROUP
+        marginal = OF_MEAN**2 + tau**2 * same + NOISE**2 * np.eye(len(Y))
+        log_weights.append(
+            stats.multivariate_normal(np.zeros(len(Y)), marginal).logpdf(Y)
+            + stats.halfnorm(scale=OF_TAU).logpdf(tau)
+        )
+        k = 0 if new else 1
+        moments.append([mean[k], covariance[k, k] + new * tau**2 + mean[k] ** 2])
+    weights = np.exp(np.array(log_weights) - max(log_weights))
+    first, second = weights @ np.array(moments) / weights.sum()
+    return first, second - first**2
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return lb.nested(groups, GROUP, SEEN, Y)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [groups, reparam(groups, config={"z": LocScaleReparam(0)})],
+    ids=["centred", "not centred"],
+)
+def test_outcomes_of_an_old_group_and_of_a_new_one_have_the_exact_moments(form):
+    number = 20_000
+    approx = lb.nested(form, GROUP, SEEN, Y)
+    found = lb.predict(approx, np.array([0, SEEN]), SEEN + 2, key=KEY, num_samples=number)
+    for i, new in enumerate([False, True]):
+        mean, variance = exactly(new)
+        error = np.sqrt(variance / number)
+        assert found.standard_error[i] == pytest.approx(error, rel=0.05)
+        assert abs(found.mean[i] - mean) < 4 * error
+        # A variance of draws with tails that are longer than a normal one's.
+        assert found.epistemic[i] == pytest.approx(variance, rel=0.05)
+    np.testing.assert_allclose(found.noise, NOISE**2)
+    assert found.epistemic[1] > 3 * found.epistemic[0]
+
+
+def test_old_groups_are_the_same_in_a_larger_plate(fit):
+    old = lb.predict(fit, GROUP, SEEN, key=KEY, num_samples=50)
+    larger = lb.predict(fit, GROUP, SEEN + 3, key=KEY, num_samples=50)
+    np.testing.assert_allclose(old.mean, larger.mean, rtol=1e-12)
+    np.testing.assert_allclose(old.epistemic, larger.epistemic, rtol=1e-9)
+
+
+def test_new_groups_are_drawn_apart_and_by_the_key(fit):
+    new = np.arange(SEEN, SEEN + 4)
+    one, again, other = (
+        lb.predict(fit, new, SEEN + 4, key=key, num_samples=50).mean
+        for key in (KEY, KEY, jax.random.key(4))
+    )
+    np.testing.assert_array_equal(one, again)
+    assert len(np.unique(one)) == 4
+    assert not np.any(one == other)
+
+
+def test_a_larger_plate_around_an_event_and_within_another():
+    """Slopes of groups, and groups within regions: only the plates that are larger have new entries."""
+
+    def model(number, regions, y=None):
+        tau = numpyro.sample("tau", dist.HalfNormal(1))
+        with numpyro.plate("regions", regions, dim=-2), numpyro.plate("groups", number, dim=-1):
+            z = numpyro.sample("z", dist.Normal(0, tau).expand([2]).to_event(1))
+            numpyro.sample("y", dist.Normal(z, 0.5).to_event(1), obs=y)
+
+    y = np.random.default_rng(0).normal(size=(2, 3, 2)) + 2
+    fit = lb.nested(model, 3, 2, y)
+    old = lb.predict(fit, 3, 2, key=KEY, num_samples=400)
+    larger = lb.predict(fit, 4, 3, key=KEY, num_samples=400)
+    assert larger.mean.shape == (3, 4, 2)
+    np.testing.assert_allclose(larger.mean[:2, :3], old.mean, rtol=1e-12)
+    tau = fit.sample(jax.random.split(KEY)[0], (400,))["tau"]
+    is_new = np.ones((3, 4), bool)
+    is_new[:2, :3] = False
+    np.testing.assert_allclose(larger.epistemic[is_new].mean(), np.mean(tau**2), rtol=0.1)
+    assert np.all(abs(larger.mean[is_new]) < 5 * larger.standard_error[is_new])
+
+
+def logistic(group, number, y=None):
+    mu = numpyro.sample("mu", dist.Normal(0, 1.5))
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", number):
+        z = numpyro.sample("z", dist.Normal(mu, tau))
+    with numpyro.plate("rows", len(group)):
+        numpyro.sample("y", dist.Bernoulli(logits=z[group]), obs=y)
+
+
+def test_probabilities_against_a_sum_over_everything():
+    """Given mu and tau the groups are independent: one integral for each, and a sum over mu and tau."""
+    group, y = np.repeat(np.arange(4), 6), np.array([1, 1, 1, 1, 1, 0] * 2 + [1, 0, 0, 1, 0, 0] * 2)
+    mu, tau = np.meshgrid(np.linspace(-6, 6, 161), np.linspace(0.01, 5, 120), indexing="ij")
+    x = np.linspace(-7, 7, 141)
+    p = 1 / (1 + np.exp(-(mu[..., None] + tau[..., None] * x)))
+    density = stats.norm.pdf(x) * (x[1] - x[0])
+    wins = np.bincount(group, y)
+    inside = [np.sum(density * p**k * (1 - p) ** (6 - k), axis=-1) for k in wins]
+    weights = np.prod(inside, axis=0) * stats.norm.pdf(mu, scale=1.5) * stats.norm.pdf(tau)
+    weights /= weights.sum()
+    of_first = np.sum(density * p ** (wins[0] + 1) * (1 - p) ** (6 - wins[0]), axis=-1) / inside[0]
+    exact = np.sum(weights * of_first), np.sum(weights * np.sum(density * p, axis=-1))
+    fit = lb.nested(logistic, group, 4, y)
+    found = lb.predict(fit, np.array([0, 4]), 5, key=KEY, num_samples=4000)
+    assert isinstance(found, lb.Estimate)
+    np.testing.assert_array_less(found.standard_error, 0.005)
+    assert np.all(abs(found.value - np.array(exact)) < 4 * found.standard_error + 0.003)
+
+
+# What is refused
+
+
+def test_an_index_outside_its_plate_is_the_error_of_every_fit(fit):
+    for approx in (fit, lb.laplace(groups, GROUP, SEEN, Y)):
+        with pytest.raises(
+            lb.NonFinite, match=r"(?s)label 5\b.*indexes 5 entries.*has no entry for"
+        ):
+            lb.predict(approx, np.array([0, SEEN]), SEEN, method="monte_carlo", key=KEY)
+    with pytest.raises(lb.NonFinite, match=r"(?s)label 7\b.*indexes\s+7\s+entries"):
+        lb.predict(fit, np.array([7]), SEEN + 2, key=KEY)
+
+
+def test_a_smaller_plate_is_refused(fit):
+    with pytest.raises(lb.UnsupportedModel, match=r"'z' has shape \(5,\) in the fit, and \(4,\)"):
+        lb.predict(fit, np.array([0]), SEEN - 1, key=KEY)
+
+
+def test_a_larger_plate_stays_an_error_of_a_laplace_fit():
+    approx = lb.laplace(groups, GROUP, SEEN, Y)
+    with pytest.raises(lb.LaplaceError, match=r"'z' has shape \(5,\) in the fit, and \(6,\)"):
+        lb.predict(approx, np.array([0]), SEEN + 1, method="monte_carlo", key=KEY)
+
+
+@pytest.mark.parametrize("method", ["linearized", "plug_in", "probit"])
+def test_other_methods_are_of_one_gaussian(fit, method):
+    with pytest.raises(ValueError, match=f'"{method}" is of one Gaussian.*there is "monte_carlo"'):
+        lb.predict(fit, GROUP, SEEN, key=KEY, method=method)
+
+
+def test_a_key_is_needed(fit):
+    with pytest.raises(ValueError, match=r"needs a random key: key=jax\.random\.key\(0\)\.$"):
+        lb.predict(fit, GROUP, SEEN)
+
+
+def process(x, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    covariance = tau**2 * jnp.exp(-((x[:, None] - x) ** 2)) + 1e-3 * jnp.eye(len(x))
+    f = numpyro.sample("f", dist.MultivariateNormal(0, covariance))
+    numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
+
+
+def vector(x, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    f = numpyro.sample("f", dist.Normal(0, tau).expand([len(x)]).to_event(1))
+    numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
+
+
+def series(x, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+
+    def step(before, _):
+        f = numpyro.sample("f", dist.Normal(before, tau))
+        return f, f
+
+    _, f = scan(step, 0.0, None, length=len(x))
+    numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
+
+
+def flat(x, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("rows", len(x)):
+        f = numpyro.sample("f", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(f, 0.5), obs=y)
+    with numpyro.plate("groups", 3):
+        numpyro.sample("z", dist.Normal(0, tau))
+
+
+def with_a_factor(x, y=None):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("rows", len(x)):
+        f = numpyro.sample("f", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(f, 0.5), obs=y)
+    numpyro.factor("sum to zero", -50 * jnp.sum(f) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (process, r"(?s)'f' has shape \(4,\).*no independent draws of MultivariateNormal"),
+        (vector, r"(?s)'f' has shape \(4,\).*not those of a plate"),
+        (series, r"'f' has shape \(4,\) in the fit, and \(6,\)"),
+        (flat, "'f' has new entries, and ImproperUniform, its prior, has no draws"),
+        (with_a_factor, r"(?s)'sum to zero' may depend on them"),
+    ],
+)
+def test_new_entries_that_are_no_draws_from_their_prior_are_refused(model, match):
+    fit = lb.nested(model, np.arange(4.0), np.array([1.0, -1.0, 2.0, 0.5]), over="tau")
+    lb.predict(fit, np.arange(4.0), key=KEY, num_samples=4)
+    with pytest.raises(lb.UnsupportedModel, match=match.replace(" ", r"\s+")):
+        lb.predict(fit, np.arange(6.0), key=KEY, num_samples=4)
