@@ -42,6 +42,7 @@ PLACES = {
     "computing-evidence": Place(1, 5, "course", "The evidence in other ways"),
     "neural-network": Place(2, 5, "course", "Neural networks"),
     "kl-divergence": Place(0.5, 6, "course", "Divergence between Gaussians"),
+    "hierarchical": Place(0, 7, "course", "Hierarchical models"),
     "scaling": Place(1.5, 6, "course", "Ten million rows"),
     "structured-curvature": Place(2, 7, "course", "When the Hessian is too big"),
 }

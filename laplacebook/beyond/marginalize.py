@@ -43,7 +43,7 @@ def marginalize(
     glmmTMB and lme4 (``REML=FALSE``); with the fixed effects among the sites, under a flat prior
     (``dist.ImproperUniform``), it is that of restricted maximum likelihood (REML).
 
-    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
+    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Args:
         model: a NumPyro model with continuous latent sites.
@@ -83,7 +83,7 @@ def marginalize(
 class MarginalModel:
     """What :func:`marginalize` returns: a NumPyro model.
 
-    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
+    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         model: the model with all its sites.

@@ -55,7 +55,7 @@ def nested(
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
     which another one's prior depends.
 
-    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
+    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with

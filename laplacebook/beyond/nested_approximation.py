@@ -53,7 +53,7 @@ class NestedApproximation:
     the grid; those of all other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a
     standard error of about a hundredth of the standard deviation.
 
-    In the book: :eq:`accuracy-marginal` of :doc:`/book/accuracy`.
+    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         effects: the log joint, and the names of the hyperparameters.
