@@ -79,7 +79,7 @@ class NestedApproximation:
 
     @property
     def log_evidence(self) -> float:
-        """log p(D): the log marginals of all points of the grid, summed by the trapezoidal rule."""
+        """The log evidence, by the trapezoidal rule over all points of the grid."""
         return self.grid.log_evidence
 
     @property
