@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers, require_one
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.estimate import Estimate
+from laplacebook.curvature.settings import DENSE_HESSIAN
+from laplacebook.fit.approximation import Mixture
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import made_of
@@ -31,7 +34,7 @@ class Contender(NamedTuple):
     name: str
     log_evidence: float
     error: float | None = None
-    approx: LaplaceApproximation | None = None
+    approx: LaplaceApproximation | Mixture | None = None
 
 
 def contender(name: str, model: Any) -> Contender:
@@ -46,6 +49,7 @@ def contender(name: str, model: Any) -> Contender:
     if isinstance(model, LaplaceApproximation):
         _refuse_batch(name, model.mode_vector, 1)
         require_converged(model, f"The fit of '{name}'")
+    if isinstance(model, LaplaceApproximation | Mixture):
         _refuse_improper(name, model)
         _refuse_scaled(name, model)
         return Contender(name, _finite(name, model.log_evidence), approx=model)
@@ -55,7 +59,7 @@ def contender(name: str, model: Any) -> Contender:
     if isinstance(model, bool) or not isinstance(model, Real | np.ndarray | jax.Array):
         raise TypeError(
             f"models['{name}'] is a {type(model).__name__}, not an approximation that laplace "
-            "returned, an Estimate of a log evidence, or a number"
+            "or nested returned, an Estimate of a log evidence, or a number"
         )
     _refuse_batch(name, model, 0)
     return Contender(name, _finite(name, model))
@@ -84,7 +88,7 @@ def _refuse_batch(name: str, number: Any, dimensions: int) -> None:
     require_one(f"models['{name}']", np.shape(number), dimensions, mappable=False)
 
 
-def _refuse_improper(name: str, approx: LaplaceApproximation) -> None:
+def _refuse_improper(name: str, approx: LaplaceApproximation | Mixture) -> None:
     flat = ", ".join(f"'{site}'" for site in approx.density.improper)
     if flat:
         raise UnsupportedModel(
@@ -100,9 +104,9 @@ def _refuse_improper(name: str, approx: LaplaceApproximation) -> None:
         )
 
 
-def _refuse_scaled(name: str, approx: LaplaceApproximation) -> None:
+def _refuse_scaled(name: str, approx: LaplaceApproximation | Mixture) -> None:
     """A power of a density is no density."""
-    scaled = [f"'{site}'" for site in scaled_sites(approx.density, approx.mode_vector)]
+    scaled = [f"'{site}'" for site in scaled_sites(approx.density, _point(approx))]
     if scaled:
         raise UnsupportedModel(
             f"In '{name}' the log density of {', '.join(scaled)} is scaled: a power of a density is "
@@ -138,7 +142,11 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
     Raises:
         LaplaceError: two models were fitted with different curvatures or structures.
     """
-    kinds = {row.name: made_of(row.approx.settings) for row in rows if row.approx is not None}
+    kinds = {
+        row.name: made_of(getattr(row.approx, "settings", DENSE_HESSIAN))
+        for row in rows
+        if row.approx is not None
+    }
     if len({*kinds.values()}) > 1:
         listed = ", ".join(f"'{name}' with {kind}" for name, kind in kinds.items())
         raise LaplaceError(
@@ -153,7 +161,14 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
 def _data(row: Contender) -> Observed | None:
     if row.approx is None or is_plain(row.approx.density):
         return None
-    return observed(row.approx.density, row.approx.mode_vector)
+    return observed(row.approx.density, _point(row.approx))
+
+
+def _point(approx: LaplaceApproximation | Mixture) -> Float[Array, " D"]:
+    """Where a model is run to see its data, on which they do not depend."""
+    if isinstance(approx, LaplaceApproximation):
+        return approx.mode_vector
+    return approx.density.start()
 
 
 def _other_data(data: Mapping[str, np.ndarray]) -> LaplaceError:

@@ -14,6 +14,8 @@ from laplacebook.evidence.comparable import (
     refuse_other_curvature,
     refuse_other_data,
 )
+from laplacebook.fit.approximation import Mixture
+from laplacebook.fit.result import LaplaceApproximation
 
 _DECIMALS = dict.fromkeys(
     ("log evidence", "log Bayes factor", "log likelihood", "log Occam factor"), 4
@@ -32,16 +34,17 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     :doc:`/book/model-comparison`.
 
     Args:
-        models: name -> an approximation that :func:`~laplacebook.laplace` returned, or a log
-            evidence: an :class:`~laplacebook.Estimate`, or a number that is known exactly.
+        models: name -> an approximation that :func:`~laplacebook.laplace` or
+            :func:`~laplacebook.nested` returned, or a log evidence: an
+            :class:`~laplacebook.Estimate`, or a number that is known exactly.
         prior: name -> weight, not negative, of each model; all equal by default.
 
     Returns:
         A :class:`~laplacebook.Table`, by falling log evidence, with the columns ``model``,
         ``log evidence``, ``log Bayes factor`` against the first row and ``probability``; and, if
         there is an approximation, ``log likelihood``, ``log Occam factor`` and ``D``, None for a
-        model without. Where a log evidence is an Estimate, so are the factors and, by the delta
-        method, the probabilities.
+        model without: a nested fit has no more than the last. Where a log evidence is an Estimate,
+        so are the factors and, by the delta method, the probabilities.
 
     Raises:
         ValueError: there is no model, a batch of them, or a ``prior`` that is none.
@@ -98,11 +101,19 @@ def _columns(rows: Sequence[Contender], weights: np.ndarray) -> dict[str, list]:
     approxs = [row.approx for row in rows]
     if any(approxs):
         for name in ("log_likelihood", "log_occam_factor"):
-            columns[name.replace("_", " ").replace("occam", "Occam")] = [
-                approx and float(getattr(approx, name)) for approx in approxs
-            ]
-        columns["D"] = [approx and approx.mode_vector.size for approx in approxs]
+            parts = [getattr(approx, name, None) for approx in approxs]
+            if any(part is not None for part in parts):
+                columns[name.replace("_", " ").replace("occam", "Occam")] = [
+                    None if part is None else float(part) for part in parts
+                ]
+        columns["D"] = [approx and _dimension(approx) for approx in approxs]
     return columns
+
+
+def _dimension(approx: LaplaceApproximation | Mixture) -> int:
+    if isinstance(approx, LaplaceApproximation):
+        return approx.mode_vector.size
+    return approx.density.dimension
 
 
 def _number(value: float, error: float | None) -> float | Estimate:
@@ -145,5 +156,5 @@ def _told_doubts(rows: Sequence[Contender]) -> list[str]:
 
 def _told_modes(rows: Sequence[Contender]) -> list[str]:
     """A line that names the models of which only one of several modes is counted."""
-    names = [f"'{row.name}'" for row in rows if row.approx and row.approx.other_modes]
+    names = [f"'{row.name}'" for row in rows if getattr(row.approx, "other_modes", ())]
     return [f"one mode of several counts, the highest: {', '.join(sorted(names))}"] if names else []

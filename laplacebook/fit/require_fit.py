@@ -20,11 +20,17 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
         mappable: whether the function that takes it works within ``jax.vmap``.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is something else, a mixture of Gaussians among them.
         ValueError: it is a batch.
         NotConverged: the fit failed.
     """
     if not isinstance(approx, LaplaceApproximation):
+        if isinstance(approx, Mixture):
+            raise TypeError(
+                f"This needs one Gaussian, with a mode and a precision, and {type(approx).__name__} is a "
+                "mixture of many. It tells itself how far it may be trusted: pareto_k, of the effects "
+                "given the hyperparameters; grid.error, of the log evidence; and doubt."
+            )
         raise TypeError(
             f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
         )

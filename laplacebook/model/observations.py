@@ -120,7 +120,7 @@ def scaled_sites(density: ModelDensity, u: Float[Array, " D"]) -> list[str]:
 @jit_quickly
 def _scaled(density: ModelDensity, u: Array) -> dict[str, Array]:
     trace, log_probs = density.trace(u)
-    scales = {name: trace[name]["scale"] for name in log_probs}
+    scales = {name: trace[name]["scale"] for name in log_probs if name in density.names}
     return {name: jnp.any(jnp.asarray(s) != 1) for name, s in scales.items() if s is not None}
 
 

@@ -119,9 +119,8 @@ def predict(
     For what :func:`~laplacebook.nested` returns, ``"monte_carlo"`` is the one method: over joint draws
     of hyperparameters and effects. A plate that is larger than in the fit has new effects: the first
     entries of its sites are those of the fit, and the further ones are drawn from their own prior, given
-    the hyperparameters and whatever else it depends on, anew for each draw. So a group that the fit has not
-    seen is predicted by a number of groups (an argument of the model, or what it computes from the
-    shape of one) that is larger by one.
+    the hyperparameters and whatever else it depends on, anew for each draw. So a group that the fit has
+    not seen is predicted where the number of groups is an argument of the model, or the length of one.
 
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
     :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
@@ -260,14 +259,16 @@ def _over_joint_draws(
     draws = approx.sample_vector(to_draw, (num_samples,))
     found = outcome_over_draws(density, new, draws, site, to_new)
     _require_finite(density, new, draws[0], found.mean, to_new)
-    return _of_averages(shapes.kind, found, num_samples)
+    return _of_averages(shapes.kind, found, num_samples, has_mode=False)
 
 
-def _of_averages(kind: str, found: Averages, num_samples: int) -> Estimate | Prediction:
+def _of_averages(
+    kind: str, found: Averages, num_samples: int, has_mode: bool = True
+) -> Estimate | Prediction:
     error = standard_error(found.spread, num_samples)
     if kind in _CLASSES:
         return Estimate(found.mean, error)
-    noise = _require_averages(found)
+    noise = _require_averages(found, has_mode)
     _require_noise(found.noise)
     return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
 
@@ -313,7 +314,7 @@ def _logits(
     return found
 
 
-def _require_averages(found: Averages) -> Array:
+def _require_averages(found: Averages, has_mode: bool) -> Array:
     """The noise; refused where the draws do not tell the mean, NaN where they do not tell the noise."""
     seen = on_host(found.heaviest)
     if any(is_traced(values) for values in seen):
@@ -331,8 +332,9 @@ def _require_averages(found: Averages) -> Array:
                 "an exponential far from the data (the rate of a count), or a division by what may be zero",
             ],
             remedy="take quantiles of draws of the outcome, of numpyro.infer.Predictive(model, "
-            'approx.sample(key, (1000,))); or method="plug_in", which takes the parameters as known. '
-            "Where the mean exists, more draws (num_samples=) may tell it.",
+            "approx.sample(key, (1000,)))"
+            + ('; or method="plug_in", which takes the parameters as known. ' if has_mode else ". ")
+            + "Where the mean exists, more draws (num_samples=) may tell it.",
         )
     return jnp.full_like(found.noise, jnp.nan) if of_noise > limit else found.noise
 

@@ -98,6 +98,8 @@ def diagnose(
     Raises:
         ValueError: ``num_samples`` or ``starts`` is no such number; ``approx`` is a batch; within a
             compiled program.
+        TypeError: ``approx`` is no such Gaussian. What :func:`~laplacebook.nested` returns tells itself
+            how far it may be trusted.
         LaplaceError: the fit failed.
         NonFinite: the log joint is NaN at a draw, or on a principal axis.
 

@@ -155,6 +155,41 @@ def test_probabilities_against_a_sum_over_everything():
 # What is refused
 
 
+def test_the_mean_count_of_a_new_group_that_does_not_exist_is_refused():
+    """E exp(z) for z normal with a standard deviation that has the tail of a half-Cauchy is infinite."""
+
+    def model(exposure, y=None):
+        tau = numpyro.sample("tau", dist.HalfCauchy(1))
+        with numpyro.plate("groups", len(exposure)):
+            z = numpyro.sample("z", dist.Normal(0, tau))
+            numpyro.sample("y", dist.Poisson(exposure * jnp.exp(z)), obs=y)
+
+    fit = lb.nested(model, np.ones(5), np.array([0, 9, 2, 31, 1]))
+    known = lb.predict(fit, np.ones(5), key=KEY)
+    assert np.all(known.mean > 0)
+    with pytest.raises(lb.NonFinite, match=r"the\s+largest weigh too") as refused:
+        lb.predict(fit, np.ones(6), key=KEY)
+    assert "plug_in" not in str(refused.value)
+
+
+def test_an_outcome_of_an_unknown_one_is_refused():
+    def model(x, first=None, second=None):
+        tau = numpyro.sample("tau", dist.HalfNormal(1))
+        with numpyro.plate("groups", len(x)):
+            z = numpyro.sample("z", dist.Normal(0, tau))
+            before = numpyro.sample("first", dist.Normal(z * x, 1.0), obs=first)
+            numpyro.sample("second", dist.Normal(z * before, 1.0), obs=second)
+
+    x, y = np.ones(4), np.array([1.0, -2.0, 0.5, 2.0])
+    fit = lb.nested(model, x, y, y + 0.5, over="tau")
+    for size in (4, 5):
+        lb.predict(fit, np.ones(size), site="first", key=KEY, num_samples=20)
+        with pytest.raises(lb.NonFinite, match="depends on others that are not known"):
+            lb.predict(fit, np.ones(size), site="second", key=KEY, num_samples=20)
+    with pytest.raises(ValueError, match=r"Name one observed site as site=: there are \['first'"):
+        lb.predict(fit, x, key=KEY)
+
+
 def test_an_index_outside_its_plate_is_the_error_of_every_fit(fit):
     for approx in (fit, lb.laplace(groups, GROUP, SEEN, Y)):
         with pytest.raises(
