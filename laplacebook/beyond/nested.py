@@ -23,6 +23,7 @@ from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
+from laplacebook.model.start import off_centre
 
 _DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
 _FAR = np.array([5.0, 8.0, 12.0, 18.0])  # standard deviations, where other modes are looked for
@@ -121,6 +122,7 @@ class _Search:
                 f"effects integrated out: NUTS(marginalize({density.name}, {self._effect_names})).",
             )
         start = np.asarray(_start(density), float)
+        start = off_centre(start, np.full(start.shape, np.inf))
         self.start = start[of_hyper]
         self.known = KnownPoints(self.effects, start[of_effects])
 

@@ -17,6 +17,7 @@ from laplacebook.base.errors import LaplaceError
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
+from laplacebook.base.weights import USABLE
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.hyper_marginals import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
+_HOPELESS = 1.0  # k-hat
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 
 
@@ -233,9 +235,15 @@ class NestedApproximation:
 
         That the skewness of an effect given the hyperparameters moves its mean by more than one of its
         conditional standard deviations from the mode: the correction for it is of first order, and not
-        to be trusted so far. None is no proof. :attr:`pareto_k` is no such reason by itself: it is of all
-        effects together, so in hundreds of them small errors add up where each marginal is right.
+        to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean of the ratios exists. Below
+        that it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
+        add up where each marginal is right. None is no proof.
         """
+        if self.pareto_k > _HOPELESS:
+            return (
+                f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
+                f"{self.pareto_k:.2f} of pairs of draws"
+            )
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
         if abs(shifts[largest]) <= _SHIFT:
@@ -257,7 +265,8 @@ class NestedApproximation:
         k, error = self.skewed.pareto_k, self.grid.error
         lines = (
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
-            + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}"),
+            + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
+            + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
             f"log evidence {self.log_evidence:.4f} ({error:.0e} off with half of the points)",
             *improper_evidence(self.density),
             *self._told_modes(),
