@@ -18,7 +18,7 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import smooth_points
@@ -28,7 +28,10 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.observations import observed_sites
 
 _ROWS = 10  # of a printed approximation
-_SHIFT = 0.5  # conditional standard deviations
+_LONG = {
+    1: 0.1,
+    2: 0.5,
+}  # of the mean deviation and the variance: what lies beyond the grid's depth
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,13 +79,19 @@ class NestedApproximation:
 
     @property
     def mean(self) -> dict[str, Array]:
-        """Posterior means by site, on the scale on which the user wrote the model."""
-        return self._each(_mean)
+        """Posterior means by site, on the scale on which the user wrote the model.
+
+        NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
+        """
+        return self._where_known(self._each(_mean), 1)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
-        """Posterior standard deviations by site, on the scale on which the user wrote the model."""
-        return self._each(_deviation)
+        """Posterior standard deviations by site, on the scale on which the user wrote the model.
+
+        NaN as :attr:`mean`.
+        """
+        return self._where_known(self._each(_deviation), 2)
 
     def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
         """Marginal quantiles by site, on the scale on which the user wrote the model.
@@ -225,6 +234,19 @@ class NestedApproximation:
             numbers = function(flat, weights)
             found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
         return found
+
+    @np.errstate(all="ignore")
+    def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
+        at = self.grid.conditional
+        weights = np.exp(at.log_marginal - at.log_marginal.max())
+        outermost = weights < np.exp(-DEPTH)
+        values = self._values(self.effects.joined(at.hyper, at.mode))
+        for name in self.over:
+            away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power
+            beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
+            share = beyond / np.tensordot(weights, away, axes=1)
+            moments[name] = jnp.where(share > _LONG[power], jnp.nan, moments[name])
+        return moments
 
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
