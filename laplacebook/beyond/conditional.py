@@ -30,6 +30,8 @@ _SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
+_OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
+_FALL = 0.5  # nats: one that has fallen by less there levels off
 _LANES = 64  # points in one call of the program, at most
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _CALLS = 100  # of a program, about
@@ -119,16 +121,16 @@ class Effects:
                     which = np.flatnonzero(index)
                     points = np.array([lanes[k].z for k in which]).reshape(-1, start.shape[1])
                     looks = self._looks(program, hyper[which], points)
-                    for k, *look in zip(which, *looks, strict=True):
-                        lanes[k].take(*look)
+                    for k, f, *slopes in zip(which, *looks, strict=True):
+                        lanes[k].take(float(f), *slopes)
         size = start.shape[1]
         nowhere = np.full((size, size), np.nan)
         roots = [lane.root if lane.found else nowhere for lane in lanes]
         found = Conditional(
             hyper,
             np.array([-lane.lowest if lane.found else np.nan for lane in lanes]),
-            np.array([lane.z if lane.found else nowhere[0] for lane in lanes]),
-            np.array(roots),
+            np.array([lane.z if lane.found else nowhere[0] for lane in lanes]).reshape(start.shape),
+            np.array(roots).reshape(-1, size, size),
         )
         volume = size / 2 * np.log(2 * np.pi) - found.log_roots
         return found._replace(log_marginal=found.log_marginal + volume)
@@ -146,7 +148,19 @@ class Effects:
             return f, gradient @ direction
 
         few, many = NODES[:LOOK_NODES], NODES[LOOK_NODES:]
-        return not fails(*line(few)) or bool(follows_finely(*line(many)))
+        with np.errstate(all="ignore"):  # what overflows does not follow
+            return not fails(*line(few)) or bool(follows_finely(*line(many)))
+
+    def falls(self, at: Conditional) -> bool:
+        """Whether the log joint falls to both sides of the effects' mode at the one point of ``at``.
+
+        For each effect along the line on which the others follow with their conditional means.
+        """
+        ways = at.root[0].T @ at.root[0] / at.deviations[0][:, None]
+        offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
+        hyper = np.repeat(at.hyper, len(offsets), axis=0)
+        f, _ = self._looks(_slopes, hyper, at.mode[0] + offsets)
+        return not np.any(f[1:] - f[0] < _FALL)
 
     def _looks(self, program: Callable, hyper: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
         if not len(z):

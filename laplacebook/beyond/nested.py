@@ -26,10 +26,14 @@ from laplacebook.model.not_finite import require_entries
 from laplacebook.model.start import off_centre
 
 _DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
-_FAR = np.array([5.0, 8.0, 12.0, 18.0])  # standard deviations, where other modes are looked for
-_REFINEMENTS = 3
+# Standard deviations, where other modes are looked for.
+_FAR = np.array([5.0, 8.0, 12.0, 18.0, 25.0, 32.0, 39.0])
+_REFINEMENTS = 3  # of the spacing
 _FINER = 0.7
 _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
+_ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
+_ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
+_TAIL = 20.0  # standard deviations, or units if these are more: from there to twice as far it has to fall
 _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
 
 
@@ -147,9 +151,12 @@ class _Search:
         if not np.isfinite(heights).any():
             raise self._no_effects(self.start)
         mode = outer_mode(self.known.heights, starts[np.argmax(heights)])
+        if mode.failed is not None:
+            raise self._no_effects(mode.failed)
         if not mode.found:
-            raise self._no_mode(mode)
-        if not self.effects.follows_gradient(self.known.conditional(mode.point[None], unit)):
+            raise self._no_mode(mode.point, mode.way)
+        there = self.known.conditional(mode.point[None], unit)
+        if not (self.effects.falls(there) and self.effects.follows_gradient(there)):
             raise self._no_effects(mode.point)
         return mode
 
@@ -166,8 +173,8 @@ class _Search:
             spacing *= _FINER
             grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks])
         if grid.at_risk > _RISK:
-            nearest = np.argmin(np.linalg.norm((grid.failed - mode.point) / scale, axis=1))
-            raise self._no_effects(grid.failed[nearest])
+            halfway = self.known.heights((grid.failed + mode.point) / 2, scale)
+            raise self._no_effects(grid.failed[np.argmax(halfway)])
         if not grid.ends:
             raise self._does_not_fall(grid)
         if grid.is_full:
@@ -176,6 +183,7 @@ class _Search:
                 causes=["a ridge along which they hardly matter", "too many hyperparameters"],
                 remedy=self._sampler,
             )
+        self._require_tails(mode, scale)
         if grid.error > _ROUGH:
             raise NotConverged(
                 f"The posterior of {self._over} is too rough for a grid: with half of its "
@@ -184,6 +192,16 @@ class _Search:
                 remedy=self._sampler,
             )
         return grid
+
+    def _require_tails(self, mode: OuterMode, scale: np.ndarray) -> None:
+        """Refuse an improper prior under which the log marginal is level again far below its highest."""
+        if not set(self.density.improper) & set(self.effects.over):
+            return
+        out = _TAIL * np.diag(np.maximum(scale, 1))
+        for way in (*out, *-out):
+            near, far = self.known.heights(mode.point + np.multiply.outer([1, 2], way), scale)
+            if np.isfinite(far) and far > near - 1:
+                raise self._no_mode(mode.point + way, way)
 
     @property
     def _over(self) -> str:
@@ -204,6 +222,10 @@ class _Search:
 
     def _no_effects(self, hyper: np.ndarray) -> LaplaceError:
         """Why the effects have no mode there, in the words of a fit of them alone."""
+        way = hyper - self.start
+        on_it = self.start + np.multiply.outer(_ON_THE_WAY, way)
+        if abs(way).max() > _ENDLESS and abs(np.diff(self.known.heights(on_it, 1 + abs(way)))) < 1:
+            return self._no_mode(on_it[-1], way)
         marginal = MarginalModel(self.density.model, tuple(self._effect_names))
         args, kwargs = self.density.arguments
         values = self._values(hyper)
@@ -211,20 +233,24 @@ class _Search:
             marginal.given(values, *args, **kwargs)
         except LaplaceError as refused:
             return marginal.refusal(values, refused)
-        failed = NotConverged("Newton's method found none.", remedy=self._sampler)
+        failed = NotConverged(
+            "Newton's method found no mode beside which the log joint falls to all sides.",
+            causes=["a second mode", "a log joint that levels off"],
+            remedy=self._sampler,
+        )
         return marginal.refusal(values, failed)
 
-    def _no_mode(self, mode: OuterMode) -> LaplaceError:
+    def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:
         names = [
             name
             for s in self.density.sites
             if s.name in self.effects.over
             for name in s.coordinate_names()
         ]
-        farthest = int(np.argmax(abs(mode.way)))
+        farthest = int(np.argmax(abs(way)))
         return NotConverged(
-            f"The posterior of {self._over}, with the effects integrated out, has no mode: it goes on rising "
-            f"where {names[farthest]} does, beyond {_listed(self._values(mode.point))}.",
+            f"The posterior of {self._over}, with the effects integrated out, has no mode: it does not fall "
+            f"along {names[farthest]} beyond {_listed(self._values(point))}.",
             causes=[
                 "an improper or very vague prior of a scale, under which the posterior is improper, too",
                 "a prior of a scale on which the data say nothing",

@@ -19,7 +19,7 @@ from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
     HyperMarginal,
     hyper_marginals,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _ROWS = 10  # of a printed approximation
 _HOPELESS = 1.0  # k-hat
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
+# Of the mean deviation and the variance, what may lie beyond the depth of the grid.
+_LONG = {1: 0.1, 2: 0.5}
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,13 +88,19 @@ class NestedApproximation:
 
     @property
     def mean(self) -> dict[str, Array]:
-        """Posterior means by site, on the scale on which the user wrote the model."""
-        return self._each(_mean)
+        """Posterior means by site, on the scale on which the user wrote the model.
+
+        NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
+        """
+        return self._where_known(self._each(_mean), 1)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
-        """Posterior standard deviations by site, on the scale on which the user wrote the model."""
-        return self._each(_deviation)
+        """Posterior standard deviations by site, on the scale on which the user wrote the model.
+
+        NaN as :attr:`mean`.
+        """
+        return self._where_known(self._each(_deviation), 2)
 
     def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
         """Marginal quantiles by site, on the scale on which the user wrote the model.
@@ -286,6 +294,19 @@ class NestedApproximation:
             numbers = function(flat, weights)
             found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
         return found
+
+    @np.errstate(all="ignore")
+    def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
+        at = self.grid.conditional
+        weights = np.exp(at.log_marginal - at.log_marginal.max())
+        outermost = weights < np.exp(-DEPTH)
+        values = self._values(self.effects.joined(at.hyper, at.mode))
+        for name in self.over:
+            away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power
+            beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
+            share = beyond / np.tensordot(weights, away, axes=1)
+            moments[name] = jnp.where(share > _LONG[power], jnp.nan, moments[name])
+        return moments
 
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -26,6 +26,7 @@ class OuterMode(NamedTuple):
         axes: of the inverse curvature, as the columns of a square root of it, shape (H, H).
         found: whether it is a maximum; else where the search stood.
         way: the direction in which it was going, shape (H,).
+        failed: a point beside it at which the log marginal is not finite, if the search stood before one.
     """
 
     point: np.ndarray
@@ -33,6 +34,7 @@ class OuterMode(NamedTuple):
     axes: np.ndarray
     found: bool
     way: np.ndarray
+    failed: np.ndarray | None = None
 
 
 def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
@@ -46,9 +48,10 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
     point, scale, step = start.astype(float), np.ones(start.size), np.zeros(start.size)
     height = float(heights(point[None], scale)[0])
     axes = np.eye(start.size)
+    failed = None
     for _ in range(_ROUNDS):
-        gradient, curvature = _differences(heights, point, scale)
-        if not np.isfinite(curvature).all():
+        gradient, curvature, failed = _differences(heights, point, scale)
+        if failed is not None:
             scale = scale / 4
             continue
         bends, ways = np.linalg.eigh(curvature)
@@ -57,6 +60,8 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
         axes = scale[:, None] * ways / np.sqrt(bends)
         move = ways @ (ways.T @ gradient / bends)
         gain = move @ gradient / 2
+        if not peaked and gain < _NEAR:
+            move = move + ways[:, 0] / np.sqrt(bends[0])  # off a saddle
         step = scale * move
         if peaked and gain < _NEAR:
             return OuterMode(point, height, axes, True, step)
@@ -69,23 +74,30 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
         scale = scale * np.clip(1 / np.sqrt(np.maximum(abs(np.diag(curvature)), 1e-8)), 0.2, 5)
         if seen[best] > height:
             point, height = tried[best], float(seen[best])
-    return OuterMode(point, height, axes, False, step)
+    return OuterMode(point, height, axes, False, step, failed)
 
 
 def _differences(
     heights: Heights, point: np.ndarray, scale: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient, and the Hessian of the negative function, by differences in units of the scale."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The gradient, and the Hessian of the negative function, by differences in units of the scale.
+
+    And the first of the points at which the function is not finite, if there is one.
+    """
     size = point.size
     unit = np.eye(size)
     pairs = [(i, j) for i in range(size) for j in range(i)]
     both = np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, size)
     ways = np.concatenate([np.zeros((1, size)), unit, -unit, both, -both])
-    values = heights(point + _STEP * scale * ways, scale)
+    points = point + _STEP * scale * ways
+    values = heights(points, scale)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        return np.zeros(size), np.zeros((size, size)), points[bad[0]]
     middle, up, down, *rest = np.split(values, np.cumsum([1, size, size, len(pairs)]))
     gradient = (up - down) / (2 * _STEP)
     second = up + down - 2 * middle
     hessian = np.diag(second)
     for (i, j), plus, minus in zip(pairs, *rest, strict=True):
         hessian[i, j] = hessian[j, i] = (plus + minus - 2 * middle[0] - second[i] - second[j]) / 2
-    return gradient, -hessian / _STEP**2
+    return gradient, -hessian / _STEP**2, None

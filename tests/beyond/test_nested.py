@@ -1,21 +1,14 @@
 """``nested`` against exact posteriors of normal hierarchies; what it takes and what it refuses."""
 
-import copy
-import pickle
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pandas as pd
 import pytest
-from numpyro.handlers import mask
 from scipy import stats
 
 import laplacebook as lb
 from tests.beyond.exact import LEVELS, exact, groups
-from tests.models import single_precision
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -27,10 +20,9 @@ def hierarchy(y, mu_sd=3.0, centred=True, tau_prior=None, sigma=None):
     tau = numpyro.sample("tau", dist.HalfNormal(2) if tau_prior is None else tau_prior)
     sigma = numpyro.sample("sigma", dist.HalfNormal(2)) if sigma is None else sigma
     with numpyro.plate("groups", y.shape[0], dim=-2):
-        if centred:
-            z = numpyro.sample("z", dist.Normal(mu, tau))
-        else:
-            z = mu + tau * numpyro.sample("z", dist.Normal(0, 1))
+        fn = dist.Normal(mu, tau) if centred else dist.Normal(0, 1)
+        z = numpyro.sample("z", fn)
+        z = z if centred else mu + tau * z
         with numpyro.plate("rows", y.shape[1]):
             numpyro.sample("y", dist.Normal(z, sigma), obs=y)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import laplacebook as lb
 from tests.beyond.practice import MODELS
@@ -76,6 +77,20 @@ def counts(y):
     effects(y, likelihood=lambda z: dist.Poisson(jnp.exp(z)))
 
 
+def separable(x, y):
+    tau, w = numpyro.sample("tau", dist.HalfNormal(1)), numpyro.sample("w", FLAT)
+    z = numpyro.sample("z", dist.Normal(0, tau).expand([6]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=w * x).to_event(1), obs=y)
+    numpyro.sample("of_z", dist.Normal(z, 1).to_event(1), obs=Y)
+
+
+def no_counts(y):
+    tau, a = numpyro.sample("tau", dist.HalfNormal(1)), numpyro.sample("a", FLAT)
+    z = numpyro.sample("z", dist.Normal(0, tau).expand([6]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(a + z)).to_event(1), obs=y)
+
+
+X = np.linspace(-2, 2, 8)
 NAN, LOUD = np.where(np.arange(6) == 2, np.nan, Y), MODELS["horseshoe"]
 HERE = "cannot be integrated out where"
 REFUSED = {
@@ -106,6 +121,37 @@ REFUSED = {
         lb.NotPositiveDefinite,
         f"w {HERE} s = -2.5",
     ),
+    "flat logarithm": (flat_logarithm, (Y,), None, lb.NotConverged, "does not fall along log_tau"),
+    "flat logarithm, far from zero": (
+        flat_logarithm,
+        (100 * Y,),
+        None,
+        lb.NotConverged,
+        "does not fall along log_tau",
+    ),
+    "flat scale of one group": (
+        flat_scale,
+        (Y[:1],),
+        None,
+        lb.NotConverged,
+        "does not fall along tau",
+    ),
+    "separable": (separable, (X, X > 0), "tau", lb.NotConverged, f"w and z {HERE}.* levels off"),
+    "counts of zero": (no_counts, (0 * Y,), None, lb.NotConverged, f"a and z {HERE}.* levels off"),
+    "a kink": (
+        lambda y: effects(y, likelihood=lambda z: dist.Laplace(z, 1)),
+        (Y,),
+        None,
+        lb.NotConverged,
+        f"z {HERE} tau.* slope of the log joint jumps",
+    ),
+    "two modes of an effect": (
+        lambda y: effects(y, likelihood=lambda z: dist.Normal(abs(z), 0.5)),
+        (1 + 0 * Y,),
+        "tau",
+        lb.NotConverged,
+        "a second mode",
+    ),
     "not a scale": (scale_that_may_be_negative, (Y,), None, lb.NonFinite, "is not a scale"),
 }
 
@@ -123,3 +169,14 @@ def test_within_a_program(within):
     evidence = within(lambda y: lb.nested(effects, y).log_evidence)
     with pytest.raises(ValueError, match="marginalize does"):
         evidence(jnp.stack([Y, Y]))
+
+
+def test_an_improper_prior_with_a_proper_posterior():
+    """Flat in tau, of six groups: the tail falls as tau^-5."""
+    fit = lb.nested(flat_scale, 2 * Y)
+    tau = np.exp(u := np.linspace(-15, 12, 2001))
+    heights = stats.norm(0, np.sqrt(1 + tau**2)).logpdf(2 * Y[:, None]).sum(axis=0) + u
+    weights = np.exp(heights)
+    assert fit.log_evidence == pytest.approx(np.log(weights.sum() * (u[1] - u[0])), abs=5e-3)
+    assert float(fit.mean["tau"]) == pytest.approx(np.average(tau, weights=weights), rel=0.02)
+    assert "the prior of 'tau' is improper" in repr(fit)
