@@ -26,8 +26,9 @@ from laplacebook.model.not_finite import require_entries
 from laplacebook.model.start import off_centre
 
 _DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
-# Standard deviations, where other modes are looked for.
-_FAR = np.array([5.0, 8.0, 12.0, 18.0, 25.0, 32.0, 39.0])
+# Standard deviations, where other modes are looked for; of one hyperparameter, where that costs little, farther.
+_FAR = np.array([5.0, 8.0, 12.0, 18.0])
+_FARTHER = np.array([25.0, 32.0, 39.0])
 _REFINEMENTS = 3  # of the spacing
 _FINER = 0.7
 _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
@@ -164,7 +165,8 @@ class _Search:
         scale = np.linalg.norm(mode.axes, axis=1)
         at = partial(self.known.conditional, scale=scale)
         ways = np.concatenate([mode.axes.T, -mode.axes.T])
-        seeds = mode.point + np.multiply.outer(_FAR, ways).reshape(-1, self.size)
+        far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
+        seeds = mode.point + np.multiply.outer(far, ways).reshape(-1, self.size)
         spacing = SPACING[self.size]
         grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]))
         for _ in range(_REFINEMENTS):
