@@ -12,9 +12,11 @@ from laplacebook.beyond.outer_mode import OuterMode
 
 # Standard deviations at the mode, by the number of hyperparameters.
 SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
-DEPTH = 6.0  # nats below the highest: what lies deeper holds less than a thousandth
+DEPTH = 7.0  # nats below the highest: what lies deeper holds little, and half of it is kept
 MOST = 8000  # points
-_SAME = 0.02  # nats, of the log evidence with half of the points: with all of them it is far nearer
+# Nats, of the log evidence with half of the points: with all of them it is far nearer. A cliff beside a long
+# tail moves quantiles more, and along one line more points cost little.
+_SAME, _SAME_ON_A_LINE = 0.02, 0.005
 _TOGETHER = 32  # points at least that are asked for at once
 _WIDEST = 60  # standard deviations from the mode
 
@@ -59,7 +61,7 @@ class Grid(NamedTuple):
     @property
     def is_fine(self) -> bool:
         """Whether half of the points tell the same log evidence."""
-        return self.error <= _SAME
+        return self.error <= (_SAME_ON_A_LINE if self.place.shape[1] == 1 else _SAME)
 
     @property
     def _log_cell(self) -> float:

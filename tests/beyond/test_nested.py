@@ -50,6 +50,7 @@ PRIORS = {
     "half-Cauchy": (dist.HalfCauchy(1), stats.halfcauchy(), [-12, 16]),
     "exponential": (dist.Exponential(0.5), stats.expon(scale=2), [-15, 4]),
     "inverse gamma": (dist.InverseGamma(2, 1), stats.invgamma(2), [-4, 9]),
+    "long log-normal": (dist.LogNormal(0, 3), stats.lognorm(3), [-16, 8]),
     "log-normal": (dist.LogNormal(0, 1), stats.lognorm(1), [-8, 6]),
     "gamma": (dist.Gamma(2, 1), stats.gamma(2), [-10, 4]),
 }
