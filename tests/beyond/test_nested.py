@@ -108,3 +108,18 @@ def test_the_start_may_be_a_thousand_times_too_small():
     linear = groups(y.shape, 3e3)
     truth = exact(y, axes, log_prior, lambda sigma, tau: linear(tau, sigma))
     agree(lb.nested(model, y), truth, sd=0.1)  # of a Cauchy tail, cut off at a thousandth
+
+
+def test_effects_begin_beside_a_logit_of_zero():
+    """There NumPyro's slope is wrong, and every group without a success would stay where it is."""
+
+    def tosses(k, start):
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2))
+        with numpyro.plate("groups", len(k)):
+            b = numpyro.sample("b", dist.Normal(0, sigma))
+            numpyro.sample("k", dist.Binomial(2, logits=b + start), obs=k)
+
+    k = np.repeat([0, 1, 2], [12, 14, 14])
+    at_zero, beside = (lb.nested(tosses, k, start) for start in (0.0, 1e-6))
+    assert at_zero.log_evidence == pytest.approx(beside.log_evidence, abs=1e-4)
+    assert at_zero.mean["sigma"] == pytest.approx(1.47, abs=0.1)  # quadrature over each group
