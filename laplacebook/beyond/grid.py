@@ -17,6 +17,7 @@ MOST = 8000  # points
 # Nats, of the log evidence with half of the points: with all of them it is far nearer. A cliff beside a long
 # tail moves quantiles more, and along one line more points cost little.
 _SAME, _SAME_ON_A_LINE = 0.02, 0.005
+_SLOWEST = 0.9  # of the mass in a layer of one nat, beside that in the layer above
 _TOGETHER = 32  # points at least that are asked for at once
 _WIDEST = 60  # standard deviations from the mode
 
@@ -53,15 +54,31 @@ class Grid(NamedTuple):
 
     @property
     def error(self) -> float:
+        """Of the log evidence, in nats, about: of the spacing, and of the mass beyond the grid."""
+        return self.roughness + self.beyond
+
+    @property
+    def roughness(self) -> float:
         """The log evidence less that of every other point, in nats."""
         even = self.place.sum(axis=1) % 2 == 0
         half = _log_sum(self.conditional.log_marginal[even]) + self._log_cell + np.log(2)
         return float(abs(self.log_evidence - half))
 
     @property
+    def beyond(self) -> float:
+        """The share of the mass more than DEPTH below the highest, if it goes on falling as it did before."""
+        heights = self.conditional.log_marginal
+        below, density = heights.max() - heights, np.exp(heights - heights.max())
+        inner, outer = (
+            density[(below > DEPTH - k) & (below <= DEPTH - k + 1)].sum() for k in (2, 1)
+        )
+        ratio = min(outer / inner, _SLOWEST) if inner else 0.0
+        return float(outer * ratio / (1 - ratio) / density.sum())
+
+    @property
     def is_fine(self) -> bool:
         """Whether half of the points tell the same log evidence."""
-        return self.error <= (_SAME_ON_A_LINE if self.place.shape[1] == 1 else _SAME)
+        return self.roughness <= (_SAME_ON_A_LINE if self.place.shape[1] == 1 else _SAME)
 
     @property
     def _log_cell(self) -> float:

@@ -98,7 +98,7 @@ def nested(
       z[2]   0.3341  0.8239   -0.9984    1.737
       z[3]   -2.005   1.024    -3.706  -0.2898
       tau on a grid of 35 points, the others given each exactly Gaussian
-      log evidence -8.8413 (1e-03 off with half of the points)
+      log evidence -8.8413 (error of the grid about 1e-03)
     """
     if not is_eager():
         raise ValueError(
@@ -186,10 +186,10 @@ class _Search:
                 remedy=self._sampler,
             )
         self._require_tails(mode, scale)
-        if grid.error > _ROUGH:
+        if grid.roughness > _ROUGH:
             raise NotConverged(
                 f"The posterior of {self._over} is too rough for a grid: with half of its "
-                f"{len(grid.place)} points the log evidence differs by {grid.error:.2g}.",
+                f"{len(grid.place)} points the log evidence differs by {grid.roughness:.2g}.",
                 causes=["a kink or a jump in the model", "several narrow modes"],
                 remedy=self._sampler,
             )

@@ -275,7 +275,7 @@ class NestedApproximation:
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
             + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
-            f"log evidence {self.log_evidence:.4f} ({error:.0e} off with half of the points)",
+            f"log evidence {self.log_evidence:.4f} (error of the grid about {error:.0e})",
             *improper_evidence(self.density),
             *self._told_modes(),
             *([] if self.doubt is None else [f"doubtful: {self.doubt}"]),

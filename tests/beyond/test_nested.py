@@ -123,3 +123,28 @@ def test_effects_begin_beside_a_logit_of_zero():
     at_zero, beside = (lb.nested(tosses, k, start) for start in (0.0, 1e-6))
     assert at_zero.log_evidence == pytest.approx(beside.log_evidence, abs=1e-4)
     assert at_zero.mean["sigma"] == pytest.approx(1.47, abs=0.1)  # quadrature over each group
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5])
+def test_several_hyperparameters_against_one_integral_each(number):
+    """Scales of one effect each, which do not know of one another: long tails in every direction.
+
+    What lies beyond the grid is much of them, and told.
+    """
+
+    def apart(y):
+        s = numpyro.sample("s", dist.HalfNormal(1).expand([number]).to_event(1))
+        w = numpyro.sample("w", dist.Normal(0, s).to_event(1))
+        numpyro.sample("y", dist.Normal(w, 1).to_event(1), obs=y)
+
+    y = np.linspace(0.5, 3, number)
+    approx = lb.nested(apart, y)
+    s = np.linspace(1e-4, 8, 4000)
+    density = stats.norm(0, np.sqrt(1 + s**2)).pdf(y[:, None]) * 2 * stats.norm.pdf(s)
+    mass = np.trapezoid(density, s)
+    mean = np.trapezoid(s * density, s) / mass
+    deviation = np.sqrt(np.trapezoid(s**2 * density, s) / mass - mean**2)
+    off = abs(approx.log_evidence - np.log(mass).sum())
+    assert off < max(2 * approx.grid.error, 1e-3) and approx.grid.error < 0.2
+    assert np.all(abs(approx.mean["s"] - mean) < 0.1 * deviation)
+    np.testing.assert_allclose(approx.standard_deviation["s"], deviation, rtol=0.13)

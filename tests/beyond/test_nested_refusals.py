@@ -44,8 +44,11 @@ def flat_effect_in_part(y, edge):
     numpyro.sample("y", dist.Normal(s, 1), obs=y)
 
 
-def four(y):
-    s = numpyro.sample("s", dist.HalfNormal(1).expand([4]).to_event(1))
+ONES = np.ones(7)
+
+
+def seven(y):
+    s = numpyro.sample("s", dist.HalfNormal(1).expand([7]).to_event(1))
     numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, s).to_event(1)), 1), obs=y)
 
 
@@ -99,7 +102,13 @@ REFUSED = {
     "no name": (effects, (Y,), [], ValueError, "over is the name, or names"),
     "an effect": (effects, (Y,), "z", lb.UnsupportedModel, "name 'tau' in over as well"),
     "no hyperparameter": (no_hyperparameter, (Y,), None, lb.UnsupportedModel, "no hyperparameter"),
-    "four": (four, (Y[:4],), None, lb.UnsupportedModel, "s have 4 coordinates .* NUTS.marginalize"),
+    "seven": (
+        seven,
+        (ONES,),
+        None,
+        lb.UnsupportedModel,
+        "s have 7 coordinates .* NUTS.marginalize",
+    ),
     "horseshoe": (LOUD.model, LOUD.args, None, lb.UnsupportedModel, "have 12 coordinates together"),
     "discrete": (discrete, (Y,), None, lb.UnsupportedModel, "'k' is discrete"),
     "NaN": (effects, (NAN,), None, lb.NonFinite, "argument 'y' has 1 NaN, first at .2."),
