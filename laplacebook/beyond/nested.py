@@ -154,11 +154,11 @@ class _Search:
         mode = outer_mode(self.known.heights, starts[np.argmax(heights)])
         if mode.failed is not None:
             raise self._no_effects(mode.failed)
-        if not mode.found:
-            raise self._no_mode(mode.point, mode.way)
         there = self.known.conditional(mode.point[None], unit)
         if not (self.effects.falls(there) and self.effects.follows_gradient(there)):
             raise self._no_effects(mode.point)
+        if not mode.found:
+            raise self._no_mode(mode.point, mode.way)
         return mode
 
     def _grid(self, mode: OuterMode) -> Grid:

@@ -13,6 +13,8 @@ _NEAR = 1e-3  # nats below the maximum: a grid needs no more
 _LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step of _FAR at most, all tried at once
 _LONGER = np.array([1, 0.75, 0.5, 0.25])  # powers, from such a step to the whole of Newton's
 _FLAT = 1e-2  # of the largest curvature
+_IN_SCALE = 0.1, 10.0  # of a curvature in units of the scale: else differences may be rounding
+_WIDER = 5.0  # than the last scale: so the search sees what it stands before
 
 Heights = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -48,7 +50,6 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
     point, scale, step = start.astype(float), np.ones(start.size), np.zeros(start.size)
     height = float(heights(point[None], scale)[0])
     axes = np.eye(start.size)
-    failed = None
     for _ in range(_ROUNDS):
         gradient, curvature, failed = _differences(heights, point, scale)
         if failed is not None:
@@ -63,7 +64,9 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
         if not peaked and gain < _NEAR:
             move = move + ways[:, 0] / np.sqrt(bends[0])  # off a saddle
         step = scale * move
-        if peaked and gain < _NEAR:
+        bent = np.diag(curvature)
+        in_scale = _IN_SCALE[0] <= bent.min() and bent.max() <= _IN_SCALE[1]
+        if in_scale and peaked and gain < _NEAR:
             return OuterMode(point, height, axes, True, step)
         far = np.sqrt(2 * gain) / _FAR
         lengths = np.concatenate([far ** (_LONGER - 1), _LENGTHS / far]) if far > 1 else _LENGTHS
@@ -71,9 +74,10 @@ def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
         seen = heights(tried, scale)
         best = int(np.argmax(seen))
         # Differences are taken on a scale that follows the curvature, but not at once.
-        scale = scale * np.clip(1 / np.sqrt(np.maximum(abs(np.diag(curvature)), 1e-8)), 0.2, 5)
+        scale = scale * np.clip(1 / np.sqrt(np.maximum(abs(bent), 1e-8)), 1 / _WIDER, _WIDER)
         if seen[best] > height:
             point, height = tried[best], float(seen[best])
+    _, _, failed = _differences(heights, point, _WIDER * scale)
     return OuterMode(point, height, axes, False, step, failed)
 
 

@@ -95,6 +95,24 @@ def test_units_do_not_matter(unit):
         np.testing.assert_allclose((np.array(found) - truth) / scale, 0, atol=1e-2)
 
 
+@pytest.mark.parametrize("unit", [1e-4, 1, 1e4, 1e7])
+def test_units_of_a_level_do_not_matter(unit):
+    """Differences on the scale of one would read rounding where the level is in the thousands."""
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, unit))
+        with numpyro.plate("groups", 5):
+            z = numpyro.sample("z", dist.Normal(mu, unit))
+            numpyro.sample("y", dist.Normal(z, unit), obs=y)
+
+    y = np.array([2.0, -0.5, 0.3, 1.0, 3.0])
+    fit = lb.nested(model, unit * y, over="mu")
+    law = stats.multivariate_normal(np.zeros(5), 1 + 2 * np.eye(5))
+    assert fit.log_evidence == pytest.approx(law.logpdf(y) - 5 * np.log(unit), abs=1e-9)
+    assert fit.mean["mu"] / unit == pytest.approx(y.sum() / 7, abs=1e-9)
+    assert fit.standard_deviation["mu"] / unit == pytest.approx(np.sqrt(2 / 7), abs=1e-9)
+
+
 def test_the_start_may_be_a_thousand_times_too_small():
     """There the log marginal falls by millions in a unit, and its curvature says nothing of the mode."""
     y, prior = 1e3 * Y, dist.HalfCauchy(1)
