@@ -7,13 +7,16 @@ from laplacebook.beyond.grid import Grid
 
 POINTS = 2**13
 _CLIFF = 15.0  # nats
+_WHOLE = 2000  # nodes: a spline through more takes seconds
+_NEAR = 40  # nodes, through which it then goes
 
 
 def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarray, " P"]]:
     """Points of the hyperparameters that fill the cells of a grid, and their weights.
 
     The log marginal between the nodes is a cubic spline (radial basis functions r^3 with a quadratic
-    polynomial, which is the cubic spline in one dimension); the points are spread evenly, in each
+    polynomial, which is the cubic spline in one dimension), through the nearest nodes alone where there are
+    thousands; the points are spread evenly, in each
     cell as many as its node weighs.
 
     Returns:
@@ -24,7 +27,14 @@ def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarra
     size = grid.place.shape[1]
     heights = grid.conditional.log_marginal - grid.conditional.log_marginal.max()
     # What lies deep below holds nothing, and a spline through a cliff would swing beside it.
-    smooth = RBFInterpolator(grid.place, np.maximum(heights, -_CLIFF), kernel="cubic", degree=2)
+    many = len(heights) > _WHOLE
+    smooth = RBFInterpolator(
+        grid.place.astype(float),
+        np.maximum(heights, -_CLIFF),
+        neighbors=_NEAR if many else None,
+        kernel="cubic",
+        degree=1 if many else 2,
+    )
     uniform = _evenly(size + 1)
     cells = np.searchsorted(np.cumsum(np.exp(heights)) / np.exp(heights).sum(), uniform[:, 0])
     cells = np.minimum(cells, len(heights) - 1)
