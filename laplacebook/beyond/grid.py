@@ -5,15 +5,15 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from laplacebook.beyond.conditional import Conditional
 from laplacebook.beyond.outer_mode import OuterMode
 
 # Standard deviations at the mode, by the number of hyperparameters.
 SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
-DEPTH = 7.0  # nats below the highest: what lies deeper holds little, and half of it is kept
-MOST = 8000  # points
+DEPTH = 7.0  # nats below the highest: what lies deeper holds little, mostly, and half of it is kept
+MOST = 50_000  # points: some seconds
 # Nats, of the log evidence with half of the points: with all of them it is far nearer. A cliff beside a long
 # tail moves quantiles more, and along one line more points cost little.
 _SAME, _SAME_ON_A_LINE = 0.02, 0.005
@@ -34,8 +34,9 @@ class Grid(NamedTuple):
         mode: the mode of the hyperparameters.
         failed: the points at which the effects have no mode, shape (F, H).
         at_risk: the share of the mass beside these points.
-        ends: whether the log marginal falls by DEPTH on all sides.
+        ends: whether the log marginal falls by the depth on all sides.
         is_full: whether it has as many points as a grid may have, and would need more.
+        depth: in nats below the highest.
     """
 
     place: np.ndarray
@@ -46,6 +47,7 @@ class Grid(NamedTuple):
     at_risk: float
     ends: bool
     is_full: bool
+    depth: float
 
     @property
     def log_evidence(self) -> float:
@@ -66,11 +68,11 @@ class Grid(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """The share of the mass more than DEPTH below the highest, if it goes on falling as it did before."""
+        """The share of the mass that lies deeper than the grid, if it goes on falling as it did before."""
         heights = self.conditional.log_marginal
         below, density = heights.max() - heights, np.exp(heights - heights.max())
         inner, outer = (
-            density[(below > DEPTH - k) & (below <= DEPTH - k + 1)].sum() for k in (2, 1)
+            density[(below > self.depth - k) & (below <= self.depth - k + 1)].sum() for k in (2, 1)
         )
         ratio = min(outer / inner, _SLOWEST) if inner else 0.0
         return float(outer * ratio / (1 - ratio) / density.sum())
@@ -88,18 +90,28 @@ class Grid(NamedTuple):
     @property
     def peaks(self) -> Int[np.ndarray, " M"]:
         """The points that are higher than all their neighbours, the highest first."""
-        heights = dict(zip(map(tuple, self.place), self.conditional.log_marginal, strict=True))
-        ways = [way for way in product((-1, 0, 1), repeat=self.place.shape[1]) if any(way)]
-        top = [
-            k
-            for k, (point, height) in enumerate(heights.items())
-            if all(heights.get(tuple(np.add(point, way)), -np.inf) < height for way in ways)
-        ]
-        return np.array(sorted(top, key=lambda k: -self.conditional.log_marginal[k]))
+        heights = self.conditional.log_marginal
+        low, shape = self.place.min(axis=0) - 1, tuple(np.ptp(self.place, axis=0) + 3)
+        number = np.ravel_multi_index(tuple((self.place - low).T), shape)
+        order = np.argsort(number)
+        top = np.arange(len(heights))
+        for way in product((-1, 0, 1), repeat=self.place.shape[1]):
+            there = np.ravel_multi_index(tuple((self.place[top] + way - low).T), shape)
+            beside = order[np.searchsorted(number, there, sorter=order).clip(max=len(order) - 1)]
+            known = (number[beside] == there) & any(way)
+            top = top[~known | (heights[beside] < heights[top])]
+        return top[np.argsort(-heights[top])]
 
 
-def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M H"]) -> Grid:
-    """All points of the lattice that are connected with a seed and not more than DEPTH below the highest.
+def explore(
+    at: At,
+    mode: OuterMode,
+    spacing: float,
+    seeds: Float[np.ndarray, "M H"],
+    most: int,
+    depth: float = DEPTH,
+) -> Grid:
+    """All points of the lattice that are connected with a seed and not more than a depth below the highest.
 
     Their neighbours are looked at, too, and kept.
 
@@ -108,6 +120,8 @@ def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M
         mode: where the lattice is centred, and its axes.
         spacing: of the lattice, in these axes.
         seeds: points from which it is explored, the mode among them.
+        most: points, about: with more it is full.
+        depth: in nats.
     """
     size = mode.point.size
     unit = np.concatenate([np.eye(size, dtype=int), -np.eye(size, dtype=int)])
@@ -117,20 +131,20 @@ def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M
     parts: list[Conditional] = []
     order: list[tuple[int, ...]] = []
     wave = [tuple(point) for point in first.tolist()]
-    while wave and len(heights) <= MOST:
+    while wave and len(heights) <= most:
         index = np.array(wave)
         found = at(mode.point + spacing * index @ mode.axes.T)
         sound = np.isfinite(found.log_marginal)
         heights.update(zip(wave, np.where(sound, found.log_marginal, np.nan), strict=True))
         parts.append(found.at(sound))
         order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
-        wave = _next_wave(heights, unit, _WIDEST / spacing)
+        wave = _next_wave(heights, unit, _WIDEST / spacing, depth)
     conditional = Conditional(*map(np.concatenate, zip(*parts, strict=True)))
     index = np.array(order).reshape(-1, size)
     kept = conditional.log_marginal
     failed = [point for point, height in heights.items() if np.isnan(height)]
     outermost = abs(index).max(axis=1) >= _WIDEST / spacing
-    ends = not _is_high(kept, kept.max())[outermost].any()
+    ends = not (kept >= kept.max() - depth)[outermost].any()
     return Grid(
         index,
         conditional,
@@ -140,21 +154,18 @@ def explore(at: At, mode: OuterMode, spacing: float, seeds: Float[np.ndarray, "M
         _beside(failed, heights, unit),
         ends,
         bool(wave),
+        depth,
     )
 
 
-def _is_high(heights: np.ndarray, highest: float) -> Bool[np.ndarray, " K"]:
-    return heights >= highest - DEPTH
-
-
 def _next_wave(
-    heights: dict[tuple[int, ...], float], unit: np.ndarray, widest: float
+    heights: dict[tuple[int, ...], float], unit: np.ndarray, widest: float, depth: float
 ) -> list[tuple[int, ...]]:
     values = np.array(list(heights.values()))
     index = np.array(list(heights))
     with np.errstate(invalid="ignore"):
         known = np.isfinite(values).any()
-        high = index[_is_high(values, np.nanmax(values))] if known else index[:0]
+        high = index[values >= np.nanmax(values) - depth] if known else index[:0]
     inner = [all(tuple(np.add(point, way)) in heights for way in unit) for point in high]
     high = high[~np.array(inner, bool)]
     # Few at a time cost as much as many: so a short wave goes further out.

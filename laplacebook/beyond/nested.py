@@ -13,7 +13,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import LaplaceError, NotConverged, UnsupportedModel
 from laplacebook.base.quick import in_full_precision, is_eager, jit_quickly
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import SPACING, Grid, explore
+from laplacebook.beyond.grid import MOST, SPACING, At, Grid, explore
 from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.marginalize import MarginalModel
@@ -31,6 +31,13 @@ _FAR = np.array([5.0, 8.0, 12.0, 18.0])
 _FARTHER = np.array([25.0, 32.0, 39.0])
 _REFINEMENTS = 3  # of the spacing
 _FINER = 0.7
+_BEYOND = 0.01  # of the mass: where more lies beyond the grid, a deeper one is laid
+_DEEPER = 2.0  # nats
+_GROWTH = 2**0.25  # of the number of points with that, for each hyperparameter, as was seen
+# Standard deviations, where tails are long: what is wide enough for a Gaussian is not for a cliff beside them.
+_LONG_TAILED = (1.0, 1.25)
+_SMALL = 8000  # points, whatever they hold
+_NUMBERS = 2**26  # of the Cholesky factors of all points: 512 MiB
 _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
 _ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
 _ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
@@ -168,12 +175,19 @@ class _Search:
         far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
         seeds = mode.point + np.multiply.outer(far, ways).reshape(-1, self.size)
         spacing = SPACING[self.size]
-        grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]))
+        roomy = min(MOST, _NUMBERS // self.known.start.size**2)
+        most = max(_SMALL, roomy)
+        grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]), most)
         for _ in range(_REFINEMENTS):
             if grid.is_fine or not grid.ends or grid.is_full:
                 break
             spacing *= _FINER
-            grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks])
+            grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks], most)
+        while grid.beyond > _BEYOND and grid.ends and not grid.is_full:
+            deeper = _deeper(at, grid, roomy)
+            if deeper is None:
+                break
+            grid = deeper
         if grid.at_risk > _RISK:
             halfway = self.known.heights((grid.failed + mode.point) / 2, scale)
             raise self._no_effects(grid.failed[np.argmax(halfway)])
@@ -274,6 +288,19 @@ class _Search:
             ],
             remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible.",
         )
+
+
+def _deeper(at: At, grid: Grid, most: int) -> Grid | None:
+    """The finest of those that are one step deeper, if one has no more points than it may."""
+    number, size = grid.place.shape
+    finer = [spacing for spacing in _LONG_TAILED if spacing < grid.spacing]
+    for spacing in (*finer, grid.spacing):
+        if number * (_GROWTH * grid.spacing / spacing) ** size <= most:
+            seeds, depth = grid.conditional.hyper[grid.peaks], grid.depth + _DEEPER
+            deeper = explore(at, grid.mode, spacing, seeds, most, depth)
+            if deeper.ends and not deeper.is_full:
+                return deeper
+    return None
 
 
 def _listed(values: dict[str, np.ndarray]) -> str:

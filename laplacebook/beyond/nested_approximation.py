@@ -19,7 +19,7 @@ from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import DEPTH, Grid
+from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.hyper_marginals import (
     HyperMarginal,
     hyper_marginals,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROWS = 10  # of a printed approximation
 _HOPELESS = 1.0  # k-hat
+_BEYOND = 0.03  # of the mass
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid.
 _LONG = {1: 0.1, 2: 0.5}
@@ -245,12 +246,19 @@ class NestedApproximation:
         conditional standard deviations from the mode: the correction for it is of first order, and not
         to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean of the ratios exists. Below
         that it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
-        add up where each marginal is right. None is no proof.
+        add up where each marginal is right. Or that more than 3 % of the posterior of the hyperparameters lies
+        beyond the grid, in long tails. None is no proof.
         """
         if self.pareto_k > _HOPELESS:
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
                 f"{self.pareto_k:.2f} of pairs of draws"
+            )
+        if self.grid.beyond > _BEYOND:
+            return (
+                f"about {100 * self.grid.beyond:.0f} % of the posterior of {' and '.join(self.over)} lies beyond the "
+                f"grid of {len(self.grid.place)} points, which cuts its tails: standard deviations may be "
+                "too small, and intervals too short, by several times that"
             )
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
@@ -299,7 +307,7 @@ class NestedApproximation:
     def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
         at = self.grid.conditional
         weights = np.exp(at.log_marginal - at.log_marginal.max())
-        outermost = weights < np.exp(-DEPTH)
+        outermost = weights < np.exp(-self.grid.depth)
         values = self._values(self.effects.joined(at.hyper, at.mode))
         for name in self.over:
             away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power

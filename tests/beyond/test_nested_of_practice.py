@@ -28,6 +28,7 @@ def test_agrees_with_nuts(name):
     case, sites = MODELS[name], RESULTS[name]["sites"]
     fit = lb.nested(case.model, *case.args)
     assert fit.over == case.over
+    assert fit.doubt is None
     found = [fit.mean, fit.standard_deviation, fit.quantiles([0.05, 0.95])]
     for site in fit.mean:
         mean, sd, ends = (np.asarray(part[site]) for part in found)
