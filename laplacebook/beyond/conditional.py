@@ -117,10 +117,10 @@ class Effects:
                 bent = np.array([lane.wants_hessian for lane in lanes], bool)
                 if not going.any():
                     break
-                for program, index in ((_looks, going & bent), (_slopes, going & ~bent)):
-                    which = np.flatnonzero(index)
+                for with_hessian in (True, False):
+                    which = np.flatnonzero(going & (bent == with_hessian))
                     points = np.array([lanes[k].z for k in which]).reshape(-1, start.shape[1])
-                    looks = self._looks(program, hyper[which], points)
+                    looks = self._looks(hyper[which], points, with_hessian)
                     for k, f, *slopes in zip(which, *looks, strict=True):
                         lanes[k].take(float(f), *slopes)
         size = start.shape[1]
@@ -144,7 +144,7 @@ class Effects:
         def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             points = mode + nodes[:, None] * direction
             hyper = np.repeat(at.hyper, len(nodes), axis=0)
-            f, gradient = self._looks(_slopes, hyper, points)
+            f, gradient = self._looks(hyper, points)
             return f, gradient @ direction
 
         few, many = NODES[:LOOK_NODES], NODES[LOOK_NODES:]
@@ -159,14 +159,16 @@ class Effects:
         ways = at.root[0].T @ at.root[0] / at.deviations[0][:, None]
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
         hyper = np.repeat(at.hyper, len(offsets), axis=0)
-        f, _ = self._looks(_slopes, hyper, at.mode[0] + offsets)
+        f, _ = self._looks(hyper, at.mode[0] + offsets)
         return not np.any(f[1:] - f[0] < _FALL)
 
-    def _looks(self, program: Callable, hyper: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _looks(
+        self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
+    ) -> tuple[np.ndarray, ...]:
         if not len(z):
             return ()
-        lanes = _lanes(self.density, 1 if program is _slopes else z.shape[1])
-        return _in_lanes(program, self, lanes, hyper, z)
+        lanes = _lanes(self.density, z.shape[1] if bent else 1)
+        return _in_lanes(partial(_looks, bent=bent), self, lanes, hyper, z)
 
     def log_joint(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]
@@ -293,38 +295,24 @@ def _work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any
     return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
 
 
-@partial(jit_quickly, work=_work, half=True, static_argnames="over")
+@partial(jit_quickly, work=_work, half=True, static_argnames=("over", "bent"))
 def _looks(
     density: ModelDensity,
     number: Array | int,
     hyper: Float[Array, "K H"],
     z: Float[Array, "K d"],
     over: tuple[str, ...],
+    bent: bool,
 ) -> tuple[Array, ...]:
-    """The negative log joint, its gradient and its Hessian in z; NaN where the model is not valid."""
+    """The negative log joint, its gradient and, if ``bent``, its Hessian in z; NaN where the model is not valid."""
 
     def look(hyper: Array, z: Array) -> tuple[Array, ...]:
         f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
-        value, (_, valid), gradient, hessian = value_gradient_hessian(f, z)
-        return jnp.where(valid, value, jnp.nan), gradient, hessian
-
-    return _one_by_one(look, number, hyper, z)
-
-
-@partial(jit_quickly, work=_work, half=True, static_argnames="over")
-def _slopes(
-    density: ModelDensity,
-    number: Array | int,
-    hyper: Float[Array, "K H"],
-    z: Float[Array, "K d"],
-    over: tuple[str, ...],
-) -> tuple[Array, ...]:
-    """The same without the Hessian."""
-
-    def look(hyper: Array, z: Array) -> tuple[Array, ...]:
-        f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
-        (value, (_, valid)), gradient = jax.value_and_grad(f, has_aux=True)(z)
-        return jnp.where(valid, value, jnp.nan), gradient
+        if bent:
+            value, (_, valid), *slopes = value_gradient_hessian(f, z)
+        else:
+            (value, (_, valid)), *slopes = jax.value_and_grad(f, has_aux=True)(z)
+        return jnp.where(valid, value, jnp.nan), *slopes
 
     return _one_by_one(look, number, hyper, z)
 
