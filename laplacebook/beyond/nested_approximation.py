@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +27,7 @@ from laplacebook.beyond.hyper_marginals import (
     plot_hyper_marginals,
 )
 from laplacebook.beyond.known_points import KnownPoints
+from laplacebook.beyond.saved_nested import save
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import smooth_points
 from laplacebook.fit.numpyro_and_arviz import inference_data
@@ -211,6 +213,16 @@ class NestedApproximation:
         draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
         observed = observed_sites(self.density, jnp.asarray(self._draws[0], float))
         return inference_data(draws, {name: site["value"] for name, site in observed.items()})
+
+    @in_full_precision
+    def save(self, path: str | PathLike) -> None:
+        """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.
+
+        Args:
+            path: of the file, which is a NumPy ``.npz`` archive without pickled objects. The model
+                and its data are not in it.
+        """
+        save(self, path)
 
     @property
     def pareto_k(self) -> float:
