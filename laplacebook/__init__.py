@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from laplacebook.taylor import taylor_coefficients, taylor_polynomial
     from laplacebook.trust.diagnose import diagnose
     from laplacebook.trust.diagnosis import Diagnosis
+    from laplacebook.trust.nested_diagnosis import NestedDiagnosis
 else:
     #: public name -> the module that has it: what a fit does not need is imported when it is first used
     _LATER = {
@@ -85,6 +86,7 @@ else:
         "MarginalModel": "beyond.marginalize",
         "nested": "beyond.nested",
         "NestedApproximation": "beyond.nested_approximation",
+        "NestedDiagnosis": "trust.nested_diagnosis",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
         "pareto_k": "base.weights",
@@ -131,6 +133,7 @@ __all__ = [
     "LowRankPrecision",
     "MarginalModel",
     "NestedApproximation",
+    "NestedDiagnosis",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
