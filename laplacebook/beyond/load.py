@@ -71,7 +71,7 @@ def _bound(stored: StoredNested, model: Callable, args: tuple, kwargs: dict) -> 
 
 
 def _check_log_joint(stored: StoredNested, fit: NestedApproximation) -> None:
-    rows = looked_at(fit.skewed.draws())
+    rows = looked_at(fit._draws)
     terms = jax.device_get(terms_at(fit.density, rows))
     likelihood, prior, values = stored.seen
     eps = float(jnp.finfo(likelihood.dtype).eps)

@@ -52,7 +52,7 @@ def save(fit: Any, path: str | os.PathLike) -> None:
         fit: a ``NestedApproximation``, whose class imports this module to have the method.
         path: of the file.
     """
-    rows = looked_at(fit.skewed.draws())
+    rows = looked_at(fit._draws)
     terms = jax.device_get(terms_at(fit.density, rows))
     arguments, observed = digests(fit.density, rows[0])
     skewed = {
