@@ -129,10 +129,12 @@ def diagnose(
         approx: what :func:`~laplacebook.laplace`, :func:`~laplacebook.laplace_of_density` or
             :func:`~laplacebook.nested` returned.
         key: a JAX random key, for the draws and the searches.
-        num_samples: S, how many draws from q, 100 or more.
+        num_samples: S, how many draws from q, 100 or more; of a nested approximation a multiple of 8, or as
+            many more as make one.
         starts: how many searches for modes, that of ``approx`` included; with 1 only the modes
             that ``approx`` knows count.
-        progress_bar: shown after two seconds; by default where standard error is a terminal.
+        progress_bar: shown after two seconds; by default where standard error is a terminal. Of a nested
+            approximation there is none.
 
     A verdict of bad travels with the fit: it prints below it and below a comparison with others, and
     a prediction from it warns.

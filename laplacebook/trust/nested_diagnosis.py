@@ -95,6 +95,11 @@ class NestedDiagnosis:
         )
 
     @property
+    def effective_fraction(self) -> float:
+        """The effective sample size as a fraction of the weighted draws."""
+        return self.effective_sample_size / self.num_samples
+
+    @property
     def evidence_difference(self) -> Estimate:
         """The log evidence of the approximation less that by importance sampling."""
         return self.approx.log_evidence - self.importance_log_evidence

@@ -226,6 +226,7 @@ def test_it_prints_and_lists_every_number(fits):
     assert "nested Laplace approximation of seeds, D = 26, sigma on a grid of" in repr(found)
     assert "<table" in found._repr_html_()
     assert found.num_samples == 1000
+    assert 900 < found.effective_sample_size == 1000 * found.effective_fraction
 
 
 def test_constants_are_left_out_and_unknown_moments_dashes():
