@@ -239,8 +239,8 @@ class NestedApproximation:
         """
         return plot_hyper_marginals(self.marginals)
 
-    def remember(self, verdict: str) -> None:
-        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if it may be used."""
+    def remember(self, verdict: str | None) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
         object.__setattr__(self, "_diagnosed", verdict)
 
     @property
@@ -248,8 +248,8 @@ class NestedApproximation:
         """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
 
         The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
-        asked, that the skewness of an effect given the hyperparameters moves its mean by more than one of its
-        conditional standard deviations from the mode: the correction for it is of first order, and not
+        asked, or said usable, that the skewness of an effect given the hyperparameters moves its mean
+        by more than one of its conditional standard deviations from the mode: the correction for it is of first order, and not
         to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean of the ratios exists. Below
         that it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
         add up where each marginal is right. None is no proof.
@@ -260,7 +260,7 @@ class NestedApproximation:
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked."""
+        """What :attr:`doubt` says where no diagnosis was asked, or one said usable."""
         if self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "

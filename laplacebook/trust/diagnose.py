@@ -119,8 +119,8 @@ def diagnose(
     than that, or the draws cannot tell, since a mean of the weights is not reliable (k-hat above 0.7); then
     only the error of the grid and ``doubt``, with k-hat of the effects given the hyperparameters, are looked
     at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
-    any of them. Draws of ``sample`` are not judged as joint draws, nor is a mode of the effects looked for
-    that no draw reaches.
+    any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what lies beyond the grid,
+    which its error counts, nor a far mode of the effects.
 
     In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
@@ -174,7 +174,7 @@ def diagnose(
     require_numbers("diagnose", (approx, key))
     if isinstance(approx, NestedApproximation):
         found = NestedDiagnosis.of(approx, key, num_samples)
-        approx.remember(found.verdict if found.level == "bad" else "")
+        approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
         return found
     to_draw, to_search = split_into(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
