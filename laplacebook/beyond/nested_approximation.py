@@ -250,8 +250,9 @@ class NestedApproximation:
         The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
         asked, or said usable, that the skewness of an effect given the hyperparameters moves its mean
         by more than one of its conditional standard deviations from the mode: the correction for it is
-        of first order, and not to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean of the ratios exists. Below
-        that it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
+        of first order, and not to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean
+        of the ratios exists (unless all are equal to 10 %, as where rounding alone parts them). Below that
+        it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
         add up where each marginal is right. None is no proof.
         """
         if self._diagnosed is not None:
