@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from laplacebook import datasets, exercises, models, plotting
     from laplacebook.base.estimate import Estimate
     from laplacebook.base.weights import pareto_k
+    from laplacebook.beyond.load import load
     from laplacebook.beyond.marginalize import MarginalModel, marginalize
     from laplacebook.beyond.nested import nested
     from laplacebook.beyond.nested_approximation import NestedApproximation
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from laplacebook.fit.chunked_density import Chunks
     from laplacebook.fit.laplace_of_chunks import laplace_of_chunks
     from laplacebook.fit.laplace_of_density import laplace_of_density
-    from laplacebook.fit.load import load
     from laplacebook.fit.maximum_likelihood import maximum_likelihood
     from laplacebook.gaussian.normal import (
         LinearGaussian,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from laplacebook.taylor import taylor_coefficients, taylor_polynomial
     from laplacebook.trust.diagnose import diagnose
     from laplacebook.trust.diagnosis import Diagnosis
+    from laplacebook.trust.nested_diagnosis import NestedDiagnosis
 else:
     #: public name -> the module that has it: what a fit does not need is imported when it is first used
     _LATER = {
@@ -79,12 +80,13 @@ else:
         "laplace_of_density": "fit.laplace_of_density",
         "linear_gaussian": "gaussian.normal",
         "LinearGaussian": "gaussian.normal",
-        "load": "fit.load",
+        "load": "beyond.load",
         "marginal": "gaussian.normal",
         "marginalize": "beyond.marginalize",
         "MarginalModel": "beyond.marginalize",
         "nested": "beyond.nested",
         "NestedApproximation": "beyond.nested_approximation",
+        "NestedDiagnosis": "trust.nested_diagnosis",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
         "pareto_k": "base.weights",
@@ -131,6 +133,7 @@ __all__ = [
     "LowRankPrecision",
     "MarginalModel",
     "NestedApproximation",
+    "NestedDiagnosis",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",

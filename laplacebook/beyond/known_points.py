@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.errors import LaplaceError
 from laplacebook.beyond.conditional import Conditional, Effects
+from laplacebook.beyond.grid import Grid
 
 
 @dataclass
@@ -63,3 +65,29 @@ class KnownPoints:
         from scipy.spatial import KDTree  # slow to import
 
         return self.mode[KDTree(self.hyper / scale).query(points)[1]]
+
+
+def between_nodes(
+    effects: Effects, grid: Grid, start: Float[np.ndarray, " d"], hyper: Float[np.ndarray, "S H"]
+) -> Conditional:
+    """The effects at draws of the hyperparameters, from fits of their own that begin at the nodes of a grid.
+
+    Args:
+        effects: the log joint.
+        grid: with the effects at its points.
+        start: z where a search begins that fails from a node, shape (d,).
+        hyper: h, shape (S, H).
+
+    Raises:
+        LaplaceError: at one of them the effects have no mode.
+    """
+    nodes = KnownPoints(effects, start)
+    nodes.hyper, nodes.mode = grid.conditional.hyper, grid.conditional.mode
+    given = nodes.conditional(hyper, np.linalg.norm(grid.mode.axes, axis=1))
+    if np.isnan(given.log_marginal).any():
+        raise LaplaceError(
+            f"At {np.isnan(given.log_marginal).sum()} of {len(hyper)} draws of "
+            f"{', '.join(effects.over)} the effects have no mode.",
+            remedy="sample the posterior with NumPyro's NUTS.",
+        )
+    return given

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number, require_sample_shape
-from laplacebook.base.errors import LaplaceError
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
@@ -25,9 +25,10 @@ from laplacebook.beyond.hyper_marginals import (
     hyper_marginals,
     plot_hyper_marginals,
 )
-from laplacebook.beyond.known_points import KnownPoints
+from laplacebook.beyond.known_points import between_nodes
+from laplacebook.beyond.saved_nested import save
 from laplacebook.beyond.skewed_effects import SkewedEffects
-from laplacebook.beyond.smooth_points import smooth_points
+from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
 from laplacebook.fit.numpyro_and_arviz import inference_data
 from laplacebook.fit.summary import improper_evidence, summary_table, values_at
 from laplacebook.model.density import ModelDensity
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
-_HOPELESS = 1.0  # k-hat
+_HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
 _BEYOND = 0.03  # of the mass
+_EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid.
 _LONG = {1: 0.1, 2: 0.5}
@@ -71,6 +73,7 @@ class NestedApproximation:
     grid: Grid
     skewed: SkewedEffects
     start: np.ndarray
+    _diagnosed: ClassVar[str | None] = None
 
     @property
     def density(self) -> ModelDensity:
@@ -175,21 +178,10 @@ class NestedApproximation:
         require_sample_shape(sample_shape)
         number = int(np.prod(sample_shape))
         to_hyper, to_effects = split_into(key)
-        points, weights = self._points
-        # Systematic: each point as often as its weight says, up to one; then in random order.
         uniform, order = split_into(to_hyper)
-        places = (np.arange(number) + float(jax.random.uniform(uniform))) / max(number, 1)
-        index = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
-        hyper = points[index[np.asarray(jax.random.permutation(order, number))]]
-        nodes = KnownPoints(self.effects, self.start)
-        nodes.hyper, nodes.mode = self.grid.conditional.hyper, self.grid.conditional.mode
-        given = nodes.conditional(hyper, np.linalg.norm(self.grid.mode.axes, axis=1))
-        if np.isnan(given.log_marginal).any():
-            raise LaplaceError(
-                f"At {np.isnan(given.log_marginal).sum()} of {number} draws of {', '.join(self.over)} "
-                "the effects have no mode.",
-                remedy="sample the posterior with NumPyro's NUTS.",
-            )
+        index = self._points.drawn(float(jax.random.uniform(uniform)), number)
+        hyper = self._points.points[index[np.asarray(jax.random.permutation(order, number))]]
+        given = between_nodes(self.effects, self.grid, self.start, hyper)
         normal = np.asarray(jax.random.normal(to_effects, given.mode.shape), float)
         u = self.skewed.draws_given(given, np.arange(number), normal)
         return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
@@ -213,6 +205,16 @@ class NestedApproximation:
         observed = observed_sites(self.density, jnp.asarray(self._draws[0], float))
         return inference_data(draws, {name: site["value"] for name, site in observed.items()})
 
+    @in_full_precision
+    def save(self, path: str | PathLike) -> None:
+        """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.
+
+        Args:
+            path: of the file, which is a NumPy ``.npz`` archive without pickled objects. The model
+                and its data are not in it.
+        """
+        save(self, path)
+
     @property
     def pareto_k(self) -> float:
         """Pareto k-hat of the effects given the hyperparameters, of pairs of draws against the log joint.
@@ -227,7 +229,7 @@ class NestedApproximation:
         """The posterior density of each hyperparameter, in the unconstrained space."""
         sites = [site for site in self.density.sites if site.name in self.over]
         names = [name for site in sites for name in site.coordinate_names()]
-        return hyper_marginals(names, *self._points)
+        return hyper_marginals(names, *self._points[:2])
 
     def plot(self) -> "Figure":
         """The posterior densities of the hyperparameters, in the unconstrained space.
@@ -238,18 +240,31 @@ class NestedApproximation:
         """
         return plot_hyper_marginals(self.marginals)
 
+    def remember(self, verdict: str | None) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
+        object.__setattr__(self, "_diagnosed", verdict)
+
     @property
     def doubt(self) -> str | None:
         """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
 
-        That the skewness of an effect given the hyperparameters moves its mean by more than one of its
-        conditional standard deviations from the mode: the correction for it is of first order, and not
-        to be trusted so far. Or that :attr:`pareto_k` is above 1: not even a mean of the ratios exists. Below
-        that it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
+        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
+        asked, or said usable, that the skewness of an effect given the hyperparameters moves its mean
+        by more than one of its conditional standard deviations from the mode: the correction for it is
+        of first order, and not to be trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean
+        of the ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that
+        it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
         add up where each marginal is right. Or that more than 3 % of the posterior of the hyperparameters lies
         beyond the grid, in long tails. None is no proof.
         """
-        if self.pareto_k > _HOPELESS:
+        if self._diagnosed is not None:
+            return f"diagnosed {self._diagnosed}" if self._diagnosed else None
+        return self.doubt_at_a_glance
+
+    @property
+    def doubt_at_a_glance(self) -> str | None:
+        """What :attr:`doubt` says where no diagnosis was asked, or one said usable."""
+        if self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
                 f"{self.pareto_k:.2f} of pairs of draws"
@@ -319,7 +334,7 @@ class NestedApproximation:
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Weighted draws of each site on the model's scale, in the order of the model."""
-        points, weights = self._points
+        points, weights, _ = self._points
         effects = np.broadcast_to(self.start, (len(points), self.start.size))
         of_hyper = self._values(self.effects.joined(points, effects))
         equal = np.full(len(self._draws), 1 / len(self._draws))
@@ -335,7 +350,7 @@ class NestedApproximation:
         return jax.device_get(values_at(self.density, jnp.asarray(u, float)))
 
     @cached_property
-    def _points(self) -> tuple[np.ndarray, np.ndarray]:
+    def _points(self) -> SmoothPoints:
         return smooth_points(self.grid)
 
     @cached_property

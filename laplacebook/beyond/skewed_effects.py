@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from laplacebook.base.weights import USABLE, pareto_k
@@ -148,13 +149,40 @@ class SkewedEffects:
         """
         return self._at(given, index, _offsets(given, index, normal))
 
+    def log_densities(
+        self, given: Conditional, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "K S"]:
+        """Of the Gaussian, and of the law of :meth:`draws_given` if that is another, so far from the modes.
+
+        Args:
+            given: the Gaussian approximations at some points of the hyperparameters.
+            index: at which of them each point is, shape (S,).
+            offset: of each point from the mode, shape (S, d).
+        """
+        gaussian = _log_gaussian(given, index, offset)
+        if self.image is None:
+            return gaussian[None]
+        deviations = given.deviations[index]
+        x, log_slopes = offset / deviations, np.zeros(len(offset))
+        for j, i, rows in _parts(self._near(given)[index], x):
+            image, y = self.image[j, i], x[rows, i]
+            k = np.clip(np.searchsorted(image, y) - 1, 0, len(image) - 2)
+            slopes = np.maximum(np.diff(image), np.finfo(float).tiny) / np.diff(_FINE)
+            log_slopes[rows] += np.log(slopes[k])
+            log_slopes[rows[(y < image[0]) | (y > image[-1])]] = np.inf  # where it has no draws
+            x[rows, i] = np.interp(y, image, _FINE)
+        skewed = _log_gaussian(given, index, x * deviations) - log_slopes
+        return np.stack([gaussian, skewed])
+
+    def _near(self, given: Conditional) -> Int[np.ndarray, " K"]:
+        return _nearest(self.nodes.hyper[self.chosen], given.hyper)
+
     def _at(self, given: Conditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The draws that lie so far from the modes by the Gaussian, with their skewness."""
         if self.image is not None:
             deviations = given.deviations[index]
             x = offset / deviations
-            near = _nearest(self.nodes.hyper[self.chosen], given.hyper)[index]
-            for j, i, rows in _parts(near, x):
+            for j, i, rows in _parts(self._near(given)[index], x):
                 x[rows, i] = np.interp(x[rows, i], _FINE, self.image[j, i])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
@@ -172,6 +200,16 @@ def _offsets(nodes: Conditional, index: np.ndarray, normal: np.ndarray) -> np.nd
     for k in np.unique(index):
         offset[index == k] = normal[index == k] @ nodes.root[k]
     return offset
+
+
+def _log_gaussian(nodes: Conditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    normal = np.empty_like(offset)
+    for k in np.unique(index):
+        normal[index == k] = solve_triangular(
+            nodes.root[k], offset[index == k].T, trans=1, lower=True
+        ).T
+    volume = nodes.log_roots[index] - normal.shape[1] / 2 * np.log(2 * np.pi)
+    return volume - np.sum(normal**2, axis=1) / 2
 
 
 def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:

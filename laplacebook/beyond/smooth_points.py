@@ -1,7 +1,9 @@
 """From the log marginal on a grid to many weighted points between its nodes."""
 
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from laplacebook.beyond.grid import Grid
 
@@ -11,16 +13,37 @@ _WHOLE = 2000  # nodes: a spline through more takes seconds
 _NEAR = 40  # nodes, through which it then goes
 
 
-def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarray, " P"]]:
+class SmoothPoints(NamedTuple):
+    """Points of the hyperparameters, in the unconstrained space.
+
+    Attributes:
+        points: shape (P, H).
+        weights: they sum to one, shape (P,).
+        log_density: of the law that the weighted points stand for, at each of them, shape (P,).
+    """
+
+    points: np.ndarray
+    weights: np.ndarray
+    log_density: np.ndarray
+
+    def drawn(self, uniform: float, number: int) -> Int[np.ndarray, " S"]:
+        """Which points so many draws are: systematically, each as often as its weight says, up to one.
+
+        Args:
+            uniform: a random number between 0 and 1.
+            number: of draws.
+        """
+        places = (np.arange(number) + uniform) / max(number, 1)
+        return np.minimum(np.searchsorted(np.cumsum(self.weights), places), len(self.weights) - 1)
+
+
+def smooth_points(grid: Grid) -> SmoothPoints:
     """Points of the hyperparameters that fill the cells of a grid, and their weights.
 
     The log marginal between the nodes is a cubic spline (radial basis functions r^3 with a quadratic
     polynomial, which is the cubic spline in one dimension), through the nearest nodes alone where there are
     thousands; the points are spread evenly, in each
     cell as many as its node weighs.
-
-    Returns:
-        The points in the unconstrained space, shape (P, H), and weights that sum to one, shape (P,).
     """
     from scipy.interpolate import RBFInterpolator  # slow to import
 
@@ -36,23 +59,33 @@ def smooth_points(grid: Grid) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarra
         degree=1 if many else 2,
     )
     uniform = _evenly(size + 1)
-    cells = np.searchsorted(np.cumsum(np.exp(heights)) / np.exp(heights).sum(), uniform[:, 0])
+    density = np.exp(heights)
+    cells = np.searchsorted(np.cumsum(density) / density.sum(), uniform[:, 0])
     cells = np.minimum(cells, len(heights) - 1)
     within = grid.place[cells] + uniform[:, 1:] - 0.5
-    log_weights = np.minimum(smooth(within), 1) - heights[cells]
+    log_density = np.minimum(smooth(within), 1)
+    log_weights = log_density - heights[cells]
     weights = np.exp(log_weights - log_weights.max())
+    log_mass = log_weights.max() + np.log(weights.mean() * density.sum())
     weights /= weights.sum()
-    within = _matched(within, weights, grid.place, np.exp(heights))
-    return grid.mode.point + grid.spacing * within @ grid.mode.axes.T, weights
+    within, stretch = _matched(within, weights, grid.place, density)
+    axes = grid.spacing * grid.mode.axes
+    log_volume = sum(np.linalg.slogdet(part)[1] for part in (stretch, axes))
+    points = grid.mode.point + within @ axes.T
+    return SmoothPoints(points, weights, log_density - log_mass - log_volume)
 
 
 def _matched(
     points: np.ndarray, weights: np.ndarray, nodes: np.ndarray, density: np.ndarray
-) -> Float[np.ndarray, "P H"]:
-    """The points with the mean and the covariance that the trapezoidal rule gives: to rounding, mostly."""
+) -> tuple[Float[np.ndarray, "P H"], Float[np.ndarray, "H H"]]:
+    """The points with the mean and the covariance that the trapezoidal rule gives: to rounding, mostly.
+
+    And the matrix by which they were stretched.
+    """
     mean, root = _moments(points, weights)
     right, its_root = _moments(nodes, density / density.sum())
-    return right + (points - mean) @ np.linalg.solve(root.T, its_root.T)
+    stretch = np.linalg.solve(root.T, its_root.T)
+    return right + (points - mean) @ stretch, stretch
 
 
 def _moments(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

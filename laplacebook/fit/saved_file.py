@@ -7,9 +7,10 @@ model and its data are not in it.
 import io
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +31,11 @@ from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
 
+_Found = TypeVar("_Found")
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays
 _OTHER = "other/"  # before the number of another mode, and the names of its arrays
-_ARGUMENT = "argument/"  # before the name of each array among the arguments
+ARGUMENT = "argument/"  # before the name of each array among the arguments
 _FIXED = "fixed/"  # before the name of each site that the last layer takes as known
 
 
@@ -91,21 +93,42 @@ def save(approx: Any, path: str | os.PathLike) -> None:
     if not approx.certificate.converged:
         raise failed_fit("This fit", "there is nothing to save")
     header = {
-        "format_version": _FORMAT,
-        "laplacebook_version": __version__,
-        "model": approx.density.name,
         "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
         "space": approx.space,
-        "sites": [[site.name, site.shape, site.value_shape] for site in approx.density.sites],
         "certificate": [field.name for field in fields(approx.certificate)],
         "settings": asdict(approx.settings),
         "other_modes": len(approx.other_modes),
     }
-    arrays = {"header": np.array(json.dumps(header)), **_arrays(approx)}
+    arrays = _arrays(approx)
     for i, other in enumerate(approx.other_modes):
         arrays |= {f"{_OTHER}{i}/{name}": value for name, value in _arrays(other).items()}
+    write(path, approx.density, header, arrays)
+
+
+def write(
+    path: str | os.PathLike,
+    density: ModelDensity,
+    header: dict[str, Any],
+    arrays: Mapping[str, Any],
+) -> None:
+    """Write an archive.
+
+    Args:
+        path: of the file.
+        density: what is approximated, of which the header has the name and the sites.
+        header: what else it has.
+        arrays: by name.
+    """
+    whole = {
+        "format_version": _FORMAT,
+        "laplacebook_version": __version__,
+        "model": density.name,
+        "sites": [[site.name, site.shape, site.value_shape] for site in density.sites],
+        **header,
+    }
+    named = {"header": np.array(json.dumps(whole)), **{n: np.asarray(x) for n, x in arrays.items()}}
     archive = io.BytesIO()
-    np.savez(archive, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
+    np.savez(archive, allow_pickle=False, **named)
     Path(path).write_bytes(archive.getvalue())
 
 
@@ -123,7 +146,7 @@ def _arrays(approx: Any) -> dict[str, Any]:
     }
     arrays |= {_PRECISION + name: value for name, value in to_arrays(approx.precision).items()}
     arrays |= {f"mode/{name}": value for name, value in approx.mode.items()}
-    arrays |= {_ARGUMENT + name: value for name, value in arguments.items()}
+    arrays |= {ARGUMENT + name: value for name, value in arguments.items()}
     for field in fields(approx.certificate):
         arrays[f"certificate/{field.name}"] = getattr(approx.certificate, field.name)
     model = approx.density.model
@@ -131,41 +154,85 @@ def _arrays(approx: Any) -> dict[str, Any]:
     return arrays | {_FIXED + name: value for name, value in fixed.items()}
 
 
-def read(path: Path) -> list[Stored]:
+class Archive(NamedTuple):
+    """What is in a file of this format, as it stands there.
+
+    Attributes:
+        path: of the file.
+        header: what is no array.
+        arrays: by name.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, path: Path) -> "Archive":
+        """Of a file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            LaplaceError: it is damaged, or another program's, or of a newer version.
+        """
+        content = path.read_bytes()
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            header = dict(json.loads(str(arrays.pop("header"))))
+            version = header["format_version"]
+        except Exception as error:  # NumPy's and Python's readers tell damage in many ways
+            raise _damaged(path, error) from error
+        if version != _FORMAT:
+            raise LaplaceError(
+                f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
+                causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
+                remedy="install that version of laplacebook, or fit again.",
+            )
+        return cls(path, header, arrays)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The latent sites."""
+        return tuple(Site(name, tuple(u), tuple(value)) for name, u, value in self.header["sites"])
+
+    def parsed(self, parse: Callable[["Archive"], _Found], working: str) -> _Found:
+        """What is made of it.
+
+        Args:
+            parse: makes it.
+            working: the name of an array in the precision that JAX worked in.
+
+        Raises:
+            LaplaceError: it is damaged, or in a precision in which JAX does not work now.
+        """
+        try:
+            found = parse(self)
+            precision = self.arrays[working].dtype
+        except (LookupError, TypeError, ValueError) as error:
+            raise _damaged(self.path, error, self.header.get("laplacebook_version")) from error
+        if jax.dtypes.canonicalize_dtype(precision) != precision:
+            raise LaplaceError(
+                f"{self.path} holds numbers in {precision}, which JAX is set not to use.",
+                remedy="call numpyro.enable_x64() at the top of the program.",
+            )
+        return found
+
+
+def stored_modes(archive: Archive) -> list[Stored]:
     """The mode and the other modes in a file.
 
-    Args:
-        path: of the file.
-
     Raises:
-        FileNotFoundError: there is no such file.
-        LaplaceError: it is damaged, or another program's, or of a newer version.
+        LaplaceError: it is damaged, or in a precision in which JAX does not work now.
     """
-    content = path.read_bytes()
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(str(arrays.pop("header")))
-        version, others = header["format_version"], header.get("other_modes", 0)
-    except Exception as error:  # NumPy's and Python's readers tell damage in many ways
-        raise _damaged(path, error) from error
-    if version != _FORMAT:
-        raise LaplaceError(
-            f"{path} has format {version}; this version of laplacebook reads format {_FORMAT}.",
-            causes=[f"laplacebook {header.get('laplacebook_version')} wrote it"],
-            remedy="install that version of laplacebook, or fit again.",
-        )
-    try:
-        groups = [arrays, *(_within(arrays, f"{_OTHER}{i}/") for i in range(others))]
-        stored = [_parse(header, group) for group in groups]
-    except (LookupError, TypeError, ValueError) as error:
-        raise _damaged(path, error, header.get("laplacebook_version")) from error
-    if stored[0].mode_vector.dtype != arrays["mode_vector"].dtype:
-        raise LaplaceError(
-            f"{path} holds numbers in {arrays['mode_vector'].dtype}, which JAX is set not to use.",
-            remedy="call numpyro.enable_x64() at the top of the program.",
-        )
-    return stored
+    return archive.parsed(_parse_all, "mode_vector")
+
+
+def _parse_all(archive: Archive) -> list[Stored]:
+    groups = [archive.arrays]
+    for i in range(archive.header.get("other_modes", 0)):
+        groups.append(within(archive.arrays, f"{_OTHER}{i}/"))
+    return [_parse(archive._replace(arrays=group)) for group in groups]
 
 
 def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:
@@ -179,13 +246,13 @@ def _damaged(path: Path, error: Exception, version: str | None = None) -> Laplac
     )
 
 
-def _within(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+def within(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """The arrays whose names begin so, by the rest of their names."""
     return {name[len(prefix) :]: x for name, x in arrays.items() if name.startswith(prefix)}
 
 
-def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
-    sites = tuple(Site(name, tuple(u), tuple(value)) for name, u, value in header["sites"])
+def _parse(archive: Archive) -> Stored:
+    header, arrays, sites = archive.header, archive.arrays, archive.sites
     numbers = {name: jnp.asarray(array) for name, array in arrays.items()}
     size = sum(site.size for site in sites)
     along = numbers["along"][None]
@@ -197,24 +264,37 @@ def _parse(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stored:
         sites=sites,
         mode={site.name: numbers[f"mode/{site.name}"] for site in sites},
         mode_vector=numbers["mode_vector"],
-        precision=from_arrays(_within(numbers, _PRECISION)),
+        precision=from_arrays(within(numbers, _PRECISION)),
         along=along,
         log_likelihood=numbers["log_likelihood"],
         log_prior=numbers["log_prior"],
         certificate=Certificate(**{n: numbers[f"certificate/{n}"] for n in header["certificate"]}),
         settings=Settings(**header["settings"]),
-        fixed=_within(numbers, _FIXED),
-        data=(_within(arrays, _ARGUMENT), arrays.get("observed", np.empty((0, WIDTH)))),
+        fixed=within(numbers, _FIXED),
+        data=data_of(arrays),
     )
     shapes = [stored.mode_vector.shape, stored.precision.shape, stored.along.shape[1:]]
     shapes += map(jnp.shape, stored.mode.values())
     if shapes != [(size,)] * 3 + [site.value_shape for site in sites]:
         raise ValueError("its arrays do not fit together")
-    if any(x.shape[-1:] != (WIDTH,) for x in (*stored.data[0].values(), stored.data[1])):
-        raise ValueError("its digests of data are of another length")
     if stored.space not in ("unconstrained", "constrained") or not stored.certificate.converged:
         raise ValueError("its header is not one of an approximation")
     return stored
+
+
+def data_of(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The digests of the data in a file, as :func:`~laplacebook.fit.digest.digests` has them.
+
+    Args:
+        arrays: of the file.
+
+    Raises:
+        ValueError: they are none.
+    """
+    data = within(arrays, ARGUMENT), arrays.get("observed", np.empty((0, WIDTH)))
+    if any(x.shape[-1:] != (WIDTH,) for x in (*data[0].values(), data[1])):
+        raise ValueError("its digests of data are of another length")
+    return data
 
 
 @jit_quickly

@@ -1,4 +1,6 @@
-"""Can I trust it? A Laplace approximation, compared with the density that it approximates."""
+"""Can I trust it? An approximation, compared with the density that it approximates."""
+
+from typing import overload
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ from laplacebook.base.estimate import effective_sample_size
 from laplacebook.base.keys import split_into
 from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import mean_of_weights, pareto_k
+from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit.laplace import by_height, distinct, search_again
 from laplacebook.fit.maximum_likelihood import Highest, maximum_log_likelihood
@@ -18,20 +21,39 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.marginals import marginals
+from laplacebook.trust.nested_diagnosis import NestedDiagnosis
 from laplacebook.trust.slices import principal_slices
 
 _FEWEST = 100  # draws, below which a k-hat of 0.5 says nothing
 _AXES = 20  # at most
 
 
+@overload
 def diagnose(
     approx: LaplaceApproximation,
+    key: Key[Array, ""],
+    num_samples: int = ...,
+    starts: int = ...,
+    *,
+    progress_bar: bool | None = ...,
+) -> Diagnosis: ...
+@overload
+def diagnose(
+    approx: NestedApproximation,
+    key: Key[Array, ""],
+    num_samples: int = ...,
+    starts: int = ...,
+    *,
+    progress_bar: bool | None = ...,
+) -> NestedDiagnosis: ...
+def diagnose(
+    approx: LaplaceApproximation | NestedApproximation,
     key: Key[Array, ""],
     num_samples: int = 4_000,
     starts: int = 8,
     *,
     progress_bar: bool | None = None,
-) -> Diagnosis:
+) -> Diagnosis | NestedDiagnosis:
     """Whether an approximation q can be trusted, and why.
 
     The worst of these decides the level of the verdict:
@@ -77,30 +99,55 @@ def diagnose(
     - Under a proper prior the evidence is a mean of the likelihood, and cannot exceed its maximum.
       If that maximum is not certified, an excess makes q usable at best.
 
+    What :func:`~laplacebook.nested` returns is compared with weighted draws of the posterior. Their
+    hyperparameters have the density that the grid and its spline tell, and their effects, given these,
+    a Gaussian or the skew marginals, half of each, from fits of their own; the weights are p(D, u) over that
+    density:
+
+    ================================== ============== ============== ==============
+    fact                               good           usable         bad
+    ================================== ============== ============== ==============
+    Pareto k-hat of the weights        up to 0.7      above          never
+    a mean, off by posterior sds       up to 0.1      up to 0.3      above
+    a standard deviation, off by       up to 10 %     up to 30 %     above
+    error of the log evidence          up to 0.1      up to log 2    above
+    error of the grid                  up to 0.1      up to log 2    above
+    ``doubt`` of the approximation     none           some           k-hat above, too
+    ================================== ============== ============== ==============
+
+    *Good*: its means, standard deviations and evidence may be used as they are. *Usable*: they are off by more
+    than that, or the draws cannot tell, since a mean of the weights is not reliable (k-hat above 0.7); then
+    only the error of the grid and ``doubt``, with k-hat of the effects given the hyperparameters, are looked
+    at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
+    any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what lies beyond the grid,
+    which its error counts, nor a far mode of the effects.
+
     In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:
-        approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density`
-            returned.
+        approx: what :func:`~laplacebook.laplace`, :func:`~laplacebook.laplace_of_density` or
+            :func:`~laplacebook.nested` returned.
         key: a JAX random key, for the draws and the searches.
-        num_samples: S, how many draws from q, 100 or more.
+        num_samples: S, how many draws from q, 100 or more; of a nested approximation a multiple of 8, or as
+            many more as make one.
         starts: how many searches for modes, that of ``approx`` included; with 1 only the modes
             that ``approx`` knows count.
-        progress_bar: shown after two seconds; by default where standard error is a terminal.
+        progress_bar: shown after two seconds; by default where standard error is a terminal. Of a nested
+            approximation there is none.
 
     A verdict of bad travels with the fit: it prints below it and below a comparison with others, and
     a prediction from it warns.
 
     Returns:
-        A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``.
+        A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``; of a nested approximation a
+        :class:`NestedDiagnosis`.
 
     Raises:
         ValueError: ``num_samples`` or ``starts`` is no such number; ``approx`` is a batch; within a
             compiled program.
-        TypeError: ``approx`` is no such Gaussian. What :func:`~laplacebook.nested` returns tells itself
-            how far it may be trusted.
-        LaplaceError: the fit failed.
+        TypeError: ``approx`` is none of these.
+        LaplaceError: the fit failed; at a draw of the hyperparameters the effects have no mode.
         NonFinite: the log joint is NaN at a draw, or on a principal axis.
 
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
@@ -118,17 +165,22 @@ def diagnose(
       log evidence -4.7301 (Laplace), -4.703 ± 0.004 (importance sampling)
       Laplace approximation of coin, unconstrained space, D = 1, 8 starts
     """
-    require_fit(approx, mappable=False)
+    if not isinstance(approx, NestedApproximation):
+        require_fit(approx, mappable=False)
     require_number("starts", starts)
     require_number("num_samples", num_samples)
     if num_samples < _FEWEST:
         raise ValueError(f"num_samples must be {_FEWEST} or more to tell a tail, not {num_samples}")
     require_numbers("diagnose", (approx, key))
+    if isinstance(approx, NestedApproximation):
+        found = NestedDiagnosis.of(approx, key, num_samples)
+        approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
+        return found
     to_draw, to_search = split_into(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
     k = pareto_k(weights)
-    found = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
-    other_modes = tuple(distinct([approx, *by_height(found)])[1:])
+    modes = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
+    other_modes = tuple(distinct([approx, *by_height(modes)])[1:])
     diagnosis = Diagnosis(
         approx=approx,
         num_samples=num_samples,

@@ -1,7 +1,7 @@
 """From the facts about an approximation to a word of trust, and the reason for it."""
 
-from collections.abc import Sequence
-from math import isfinite, log
+from collections.abc import Callable, Mapping, Sequence
+from math import expm1, isfinite, log
 from typing import NamedTuple
 
 from laplacebook.base.estimate import Estimate
@@ -16,6 +16,8 @@ SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standa
 ELSEWHERE = 0.01  # of the evidence, held by other modes
 INTERVAL = 1.6448536269514722  # standard deviations to both sides: 90 % of a normal number
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
+MEAN = (0.1, 0.3)  # standard deviations, by which a mean of a nested approximation may be off
+SPREAD = (log(1.1), log(1.3))  # the same of a logarithm of a standard deviation: 10 and 30 %
 
 
 class Finding(NamedTuple):
@@ -60,14 +62,14 @@ def of_sample_size(fraction: float) -> Finding:
     return Finding(level, f"effective sample size {fraction:.0%} of the draws ({bound})")
 
 
-def of_evidence(difference: Estimate) -> Finding:
+def of_evidence(difference: Estimate, whose: str = "Laplace's") -> Finding:
     """The log evidence of q less that of importance sampling."""
     value, error = float(difference.value), float(difference.standard_error)
     if not isfinite(error):
         return Finding("bad", "importance sampling cannot check the log evidence")
     level = _graded(abs(value) - 2 * error, *EVIDENCE)
     bounds = {"good": "within 0.1", "usable": "beyond 0.1", "bad": "beyond log 2"}
-    return Finding(level, f"Laplace's log evidence is off by {difference} ({bounds[level]})")
+    return Finding(level, f"{whose} log evidence is off by {difference} ({bounds[level]})")
 
 
 def of_skewness(slices: Sequence[Slice]) -> Finding:
@@ -98,6 +100,81 @@ def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
         return []
     held = min((one for one in marginals if isfinite(one.mean)), key=lambda one: one.mass(INTERVAL))
     return [Finding("usable", of_site(held).words)]
+
+
+def of_weights(k: float, number: int, dimension: int, known: bool) -> Finding:
+    """Pareto k-hat of the weighted draws by which a nested approximation is checked.
+
+    Args:
+        k: k-hat.
+        number: of draws.
+        dimension: of the draws.
+        known: whether a mean of the weights has an error that can be told.
+    """
+    usable = usable_below(number)
+    if known:
+        return Finding("good", f"Pareto k-hat {k:.2f} of weighted draws (up to {usable:.2g})")
+    return Finding(
+        "usable",
+        f"weighted draws cannot check the means, the sds and the log evidence: their Pareto k-hat is {k:.2f} "
+        f"(reliable up to {usable:.2g}, of all {dimension} coordinates together)",
+    )
+
+
+def of_means(off: Mapping[str, Estimate], errors: float) -> list[Finding]:
+    """The mean that is off most, of a nested approximation beside weighted draws; none where none is known.
+
+    Args:
+        off: by name, by how many posterior standard deviations each mean is off.
+        errors: how many standard errors may be chance.
+    """
+
+    def words(name: str, x: Estimate) -> str:
+        return (
+            f"the mean of {name} is off by {float(x.value):+.2f} ± {float(x.standard_error):.2f} sd"
+        )
+
+    return _of_moments(off, MEAN, errors, words, ("0.1", "0.3"))
+
+
+def of_spreads(off: Mapping[str, Estimate], errors: float) -> list[Finding]:
+    """The standard deviation that is off most, likewise.
+
+    Args:
+        off: by name, the logarithm of the factor by which each is too large.
+        errors: how many standard errors may be chance.
+    """
+
+    def words(name: str, x: Estimate) -> str:
+        return f"the sd of {name} is off by {expm1(x.value):+.0%} ± {float(x.standard_error):.0%}"
+
+    return _of_moments(off, SPREAD, errors, words, ("10%", "30%"))
+
+
+def _of_moments(
+    off: Mapping[str, Estimate],
+    bounds: tuple[float, float],
+    errors: float,
+    words: Callable[[str, Estimate], str],
+    named: tuple[str, str],
+) -> list[Finding]:
+    good, bad = bounds
+    found = []
+    for name, x in off.items():
+        size, chance = abs(float(x.value)), errors * float(x.standard_error)
+        level = "good" if size <= good else "bad" if size - chance > bad else "usable"
+        passed = {"good": f"within {named[0]}", "usable": f"beyond {named[0]}"}
+        more = "; more draws tell it better" if good < size <= good + chance else ""
+        told = f"{words(name, x)} ({passed.get(level, f'beyond {named[1]}')}{more})"
+        found.append((LEVELS.index(level), size, Finding(level, told)))
+    return [max(found)[2]] if found else []
+
+
+def of_grid(error: float) -> Finding:
+    """The error of the log evidence that the grid of a nested approximation tells."""
+    level = _graded(error, *EVIDENCE)
+    bounds = {"good": "within 0.1", "usable": "beyond 0.1", "bad": "beyond log 2"}
+    return Finding(level, f"error of the grid {error:.1g} ({bounds[level]})")
 
 
 def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:

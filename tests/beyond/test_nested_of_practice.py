@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -24,7 +25,10 @@ def share(values, quantiles):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_nuts(name):
-    """Means to a tenth of a standard deviation, these to a tenth, intervals of 90 % to 3 %, beyond its own error."""
+    """Means to a tenth of a standard deviation, these to a tenth, intervals of 90 % to 3 %, beyond its own error.
+
+    So a diagnosis must not call it bad.
+    """
     case, sites = MODELS[name], RESULTS[name]["sites"]
     fit = lb.nested(case.model, *case.args)
     assert fit.over == case.over
@@ -42,3 +46,6 @@ def test_agrees_with_nuts(name):
         low, high = (share(end, sites[site]["quantiles"]).reshape(sd.shape) for end in ends)
         error = 3 * np.sqrt(0.1 / truth["ess_tail"][moves])
         assert np.all(abs((high - low)[moves] - 0.9) < 0.03 + error), site
+    found = lb.diagnose(fit, jax.random.key(0))
+    assert found.level != "bad", found
+    assert found.is_checked

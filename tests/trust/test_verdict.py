@@ -9,10 +9,14 @@ from laplacebook.trust.verdict import (
     Finding,
     of_bound,
     of_evidence,
+    of_grid,
+    of_means,
     of_modes,
     of_sample_size,
     of_skewness,
+    of_spreads,
     of_tail,
+    of_weights,
     sentence,
     worst,
 )
@@ -89,6 +93,53 @@ def test_bound():
         "bad",
         "usable",
         "usable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("off", "error", "level"),
+    [
+        (0.099, 0.0, "good"),
+        (-0.101, 0.0, "usable"),
+        (0.299, 0.0, "usable"),
+        (-0.301, 0.0, "bad"),
+        (0.099, 0.05, "good"),
+        (0.301, 0.01, "usable"),  # within three errors
+        (0.331, 0.01, "bad"),
+    ],
+)
+def test_moments(off, error, level):
+    (found,) = of_means({"x": Estimate(off, error)}, 3.0)
+    assert found.level == level
+    assert f"the mean of x is off by {off:+.2f} ± {error:.2f} sd" in found.words
+    factor = np.log(1 + abs(off))
+    (found,) = of_spreads({"x": Estimate(np.copysign(factor, off), error / 1.3)}, 3.0)
+    assert found.level == level
+
+
+def test_more_draws_are_asked_for_where_chance_may_be_it():
+    told = {error: of_means({"x": Estimate(0.15, error)}, 3.0)[0].words for error in (0.01, 0.02)}
+    assert told[0.02].endswith("(beyond 0.1; more draws tell it better)")
+    assert told[0.01].endswith("(beyond 0.1)")
+
+
+def test_the_moment_that_is_off_most_is_named():
+    off = {"a": Estimate(0.05, 0.0), "b": Estimate(-0.4, 0.05), "c": Estimate(0.35, 0.0)}
+    (found,) = of_means(off, 3.0)
+    assert found == Finding("bad", "the mean of c is off by +0.35 ± 0.00 sd (beyond 0.3)")
+    assert of_means({}, 3.0) == []
+    (found,) = of_spreads({"a": Estimate(-np.inf, 0.0)}, 3.0)
+    assert (found.level, "-100%" in found.words) == ("bad", True)
+
+
+def test_weights_and_grid():
+    assert of_weights(0.69, 4000, 5, True).level == "good"
+    assert of_weights(0.71, 4000, 5, False).level == "usable"
+    assert [of_grid(x).level for x in (0.09, 0.11, 0.69, 0.7)] == [
+        "good",
+        "usable",
+        "usable",
+        "bad",
     ]
 
 

@@ -1,0 +1,260 @@
+"""A nested approximation saved and loaded: the same to the last bit, or an error that teaches."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from tests.models import coin, single_precision
+
+KEY = jax.random.key(0)
+COUNTS = np.array([0, 1, 7, 2, 3, 12])
+SUMS = np.array([[1.0, 2.0], [-1.5, 0.5], [3.0, 2.5]])
+COIN = np.repeat([1.0, 0.0], [8, 1])
+
+
+def poisson(y, scale=1.0):
+    """Effects whose conditional is skew."""
+    tau = numpyro.sample("tau", dist.HalfNormal(scale))
+    with numpyro.plate("groups", y.size):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y)
+
+
+def normal(y):
+    """Effects whose conditional is exactly Gaussian, and a site of two coordinates above them."""
+    sd = numpyro.sample("sd", dist.HalfNormal(2).expand([2]).to_event(1))
+    with numpyro.plate("groups", y.shape[0], dim=-2):
+        z = numpyro.sample("z", dist.Normal(0, sd[0]))
+        with numpyro.plate("rows", y.shape[1]):
+            numpyro.sample("y", dist.Normal(z, sd[1]), obs=y)
+
+
+CASES = {"skew": (poisson, COUNTS), "Gaussian": (normal, SUMS)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def fitted(request, tmp_path_factory):
+    model, y = CASES[request.param]
+    fit, path = lb.nested(model, y), tmp_path_factory.mktemp("nested") / "fit.npz"
+    fit.save(str(path))
+    return fit, path, model, y
+
+
+@pytest.fixture
+def saved(fitted, tmp_path):
+    """The same file, to be changed."""
+    _, path, model, y = fitted
+    copy = tmp_path / "fit.npz"
+    copy.write_bytes(path.read_bytes())
+    return copy, model, y
+
+
+def equal(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+        assert one[name].dtype == other[name].dtype
+
+
+def is_the_same(fit, loaded):
+    equal(fit.mean, loaded.mean)
+    equal(fit.standard_deviation, loaded.standard_deviation)
+    equal(fit.quantiles([0.05, 0.5, 0.95]), loaded.quantiles([0.05, 0.5, 0.95]))
+    equal(fit.sample(KEY, (20,)), loaded.sample(KEY, (20,)))
+    assert loaded.log_evidence == fit.log_evidence
+    assert loaded.over == fit.over
+    assert (loaded.pareto_k, loaded.doubt) == (fit.pareto_k, fit.doubt)
+    assert repr(loaded) == repr(fit)
+
+
+def test_round_trip_to_the_last_bit(fitted):
+    fit, path, model, y = fitted
+    loaded = lb.load(path, model, y)
+    assert isinstance(loaded, lb.NestedApproximation)
+    is_the_same(fit, loaded)
+    one, other = (lb.predict(a, y, key=KEY) for a in (fit, loaded))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.standard_deviation, other.standard_deviation)
+    both, same = (lb.compare({"one": fit, "other": a}) for a in (loaded, fit))
+    assert repr(both) == repr(same)
+
+
+def test_what_is_loaded_is_saved_as_the_same_file(fitted, tmp_path):
+    _, path, model, y = fitted
+    lb.load(path, model, y).save(tmp_path / "again.npz")
+    with np.load(path) as one, np.load(tmp_path / "again.npz") as other:
+        assert set(one.files) == set(other.files)
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_chosen_hyperparameters_are_in_the_file(tmp_path):
+    """What the fit was told with ``over=`` is no argument of the model."""
+
+    def regression(x, y):
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+        level = numpyro.sample("level", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Poisson(jnp.exp(slope * x + level)).to_event(1), obs=y)
+
+    data = np.linspace(-1, 1, 6), COUNTS
+    fit = lb.nested(regression, *data, over="slope")
+    fit.save(tmp_path / "fit.npz")
+    loaded = lb.load(tmp_path / "fit.npz", regression, *data)
+    assert loaded.over == ("slope",)
+    is_the_same(fit, loaded)
+
+
+def test_in_single_precision(tmp_path):
+    path = tmp_path / "fit.npz"
+    with single_precision():
+        fit = lb.nested(poisson, COUNTS.astype("int32"))
+        fit.save(path)
+        is_the_same(fit, lb.load(path, poisson, COUNTS.astype("int32")))
+        refused(path, poisson, COUNTS.astype("int32")[::-1] + 1, match="of other data")
+
+
+def test_float64_is_not_truncated(saved):
+    with single_precision():
+        refused(saved[0], saved[1], saved[2].astype("int32"), match="enable_x64")
+
+
+def refused(path, *model_and_arguments, match):
+    with pytest.raises(lb.LaplaceError) as caught:
+        lb.load(path, *model_and_arguments)
+    assert match in " ".join(str(caught.value).split())
+    assert "What to do:" in str(caught.value)
+
+
+def test_other_data_are_refused_by_name(fitted):
+    _, path, model, y = fitted
+    other = y + (np.arange(y.size).reshape(y.shape) == 1)
+    refused(path, model, other, match="argument 'y' had other numbers")
+    refused(path, model, other, match="other numbers are observed")
+    refused(path, model, y[:-1], match="its latent sites are")
+
+
+def test_other_data_with_the_same_log_joint_are_refused(tmp_path):
+    """Of each group the sum and the sum of squares are the same."""
+    y, other = np.array([[[0.0, 3.0, 3.0], [1.0, 1.0, 4.0]], [[1.0, 1.0, 4.0]] * 2])
+    lb.nested(normal, y).save(tmp_path / "fit.npz")
+    refused(tmp_path / "fit.npz", normal, other, match="argument 'y' had other numbers (6 of them)")
+
+
+def test_another_model_is_refused(fitted):
+    _, path, model, y = fitted
+    refused(path, coin, COIN, match="its latent sites are")
+
+    def without_data(y):
+        with numpyro.handlers.block(hide=["y"]):
+            model(y)
+
+    refused(path, without_data, y, match="the log likelihood is now 0, saved -")
+
+
+def test_another_prior_is_refused(fitted, tmp_path):
+    fit = lb.nested(poisson, COUNTS)
+    fit.save(tmp_path / "fit.npz")
+    refused(tmp_path / "fit.npz", poisson, COUNTS, 1.001, match="the log prior")
+
+
+def test_a_file_of_a_laplace_approximation_is_loaded_beside_it(tmp_path):
+    approx = lb.laplace(coin, COIN)
+    approx.save(tmp_path / "coin.npz")
+    loaded = lb.load(tmp_path / "coin.npz", coin, COIN)
+    assert isinstance(loaded, lb.LaplaceApproximation)
+    assert loaded.log_evidence == approx.log_evidence
+
+
+def test_nothing_in_the_file_is_pickled(fitted):
+    with np.load(fitted[1], allow_pickle=False) as archive:
+        header = json.loads(str(archive["header"]))
+        assert not any(archive[name].dtype.hasobject for name in archive.files)
+    assert (header["format_version"], header["kind"]) == (1, "nested")
+    assert header["model"] == fitted[2].__name__
+
+
+def test_a_file_that_is_cut_short(saved):
+    path, model, y = saved
+    whole = path.read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        refused(path, model, y, match="not a whole file of a saved approximation")
+    with pytest.raises(FileNotFoundError):
+        lb.load(path.with_name("nothing"), model, y)
+
+
+def test_every_damaged_byte_is_noticed_or_does_not_matter(saved):
+    path, model, y = saved
+    whole, right = path.read_bytes(), lb.load(path, model, y)
+    for place in np.random.default_rng(0).choice(len(whole), 40, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        path.write_bytes(damaged)
+        try:
+            loaded = lb.load(path, model, y)
+        except lb.LaplaceError:
+            continue
+        assert loaded.log_evidence == right.log_evidence
+        equal(loaded.sample(KEY, (3,)), right.sample(KEY, (3,)))
+
+
+def rewritten(path, name, change):
+    """The same archive with one array changed."""
+    with np.load(path) as archive:
+        arrays = {n: archive[n] for n in archive.files}
+    arrays[name] = change(arrays.get(name))
+    np.savez(path, **{n: x for n, x in arrays.items() if x is not None})
+
+
+def with_header(**changes):
+    return lambda header: np.array(json.dumps(json.loads(str(header)) | changes))
+
+
+DAMAGED = {
+    "no hyperparameter": ("header", with_header(over=[])),
+    "another hyperparameter": ("header", with_header(over=["z"])),
+    "no list": ("header", with_header(over=None)),
+    "missing": ("grid/conditional/mode", lambda x: None),
+    "too few points": ("grid/conditional/hyper", lambda x: x[1:]),
+    "too few log marginals": ("grid/conditional/log_marginal", lambda x: x[1:]),
+    "roots of another shape": ("grid/conditional/root", lambda x: x[:, 1:, 1:]),
+    "another start": ("start", lambda x: x[1:]),
+    "another digest": ("argument/y", lambda x: x[1:]),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_numbers_that_do_not_fit_together(saved, case):
+    path, model, y = saved
+    rewritten(path, *DAMAGED[case])
+    refused(path, model, y, match="not a whole file of a saved approximation")
+
+
+#: as the file of another fit would have them
+OTHERS = {
+    "modes": ("grid/conditional/mode", lambda x: x + 0.01),
+    "roots": ("grid/conditional/root", lambda x: 1.01 * x),
+    "hyperparameters": ("grid/conditional/hyper", lambda x: x + 0.01),
+    "weights": ("grid/conditional/log_marginal", lambda x: 0 * x),
+    "nan": ("grid/conditional/log_marginal", lambda x: x * np.nan),
+    "values": ("value/z", lambda x: x + 0.01),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_numbers_of_another_fit(saved, case):
+    path, model, y = saved
+    rewritten(path, *OTHERS[case])
+    refused(path, model, y, match="of another model or of other data")
+
+
+def test_a_newer_format(saved):
+    path, model, y = saved
+    rewritten(path, "header", with_header(format_version=2, laplacebook_version="9.0"))
+    refused(path, model, y, match="laplacebook 9.0 wrote it")
