@@ -313,10 +313,13 @@ def _steps(
 
 
 def _shrunk(directions: _Host, roots: _Host, columns: _Host) -> _Host:
-    """(I + Q diag(roots - 1) Q')^-1 v for each column v."""
-    if not roots.size:
-        return columns
-    return columns + directions @ (((1 - roots) / roots)[:, None] * (directions.T @ columns))
+    """(I + Q diag(roots - 1) Q')^-1 v in the place of each column v."""
+    if roots.size:
+        # Not by BLAS, whose threads wait for each other on a busy machine.
+        along = np.einsum("ij,ik->jk", directions, columns) * ((1 - roots) / roots)[:, None]
+        kernels = optional("laplacebook.gaussian.sparse_kernels")
+        kernels.add_product(as_numbers(directions), along, columns)
+    return columns
 
 
 def _inverse(
@@ -340,7 +343,7 @@ def _inverse(
         rows, cols = layout.rows, layout.cols
         found = np.concatenate([below, diagonal])[factor.places]
     nowhere = (np.zeros((layout.size, 0)), np.ones(0)) * 2
-    shrunk = _shrunk(up, up_roots, down)
+    shrunk = _shrunk(up, up_roots, np.array(down))
     directions = _steps(layout, "whitened", lower, pivots, *nowhere, np.column_stack([up, shrunk]))
     weights = np.concatenate([1 / up_roots**2 - 1, 1 / down_roots**2 - 1])
     for direction, weight in zip(directions.T, weights, strict=True):

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-_Array = np.ndarray[Any, Any]
-
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled; kept on disk for the next process where a directory can be written."""
@@ -22,7 +20,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_compiled
-def substitute(indptr: _Array, indices: _Array, lower: _Array, columns: _Array) -> None:
+def substitute(
+    indptr: np.ndarray, indices: np.ndarray, lower: np.ndarray, columns: np.ndarray
+) -> None:
     """L^-1 v for each column v, in its place, of a unit lower triangular L."""
     for j in range(indptr.size - 1):
         for p in range(indptr[j], indptr[j + 1]):
@@ -31,7 +31,9 @@ def substitute(indptr: _Array, indices: _Array, lower: _Array, columns: _Array) 
 
 
 @_compiled
-def substitute_transposed(indptr: _Array, indices: _Array, lower: _Array, columns: _Array) -> None:
+def substitute_transposed(
+    indptr: np.ndarray, indices: np.ndarray, lower: np.ndarray, columns: np.ndarray
+) -> None:
     """L'^-1 v for each column v, in its place, of a unit lower triangular L."""
     for j in range(indptr.size - 2, -1, -1):
         for p in range(indptr[j], indptr[j + 1]):
@@ -40,9 +42,18 @@ def substitute_transposed(indptr: _Array, indices: _Array, lower: _Array, column
 
 
 @_compiled
+def add_product(directions: np.ndarray, along: np.ndarray, columns: np.ndarray) -> None:
+    """Directions times numbers along them, added to the columns in their place."""
+    for i in range(columns.shape[0]):
+        for j in range(directions.shape[1]):
+            for k in range(columns.shape[1]):
+                columns[i, k] += directions[i, j] * along[j, k]
+
+
+@_compiled
 def selected_inverse(
-    indptr: _Array, indices: _Array, lower: _Array, pivots: _Array
-) -> tuple[_Array, _Array]:
+    indptr: np.ndarray, indices: np.ndarray, lower: np.ndarray, pivots: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The entries of (L D L')^-1 at the places of L, and its diagonal.
 
     The recursion of Takahashi, Fagan and Chin (1973), from the last column to the first: with Z the
