@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates, require_numbers
 from laplacebook.base.namespace import Numbers, eigh, namespace
-from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced
+from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, loud
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse_layout import SparseLayout, as_numbers, optional
@@ -22,6 +22,7 @@ _VANISHED = 1e-8  # of the diagonal there: a pivot whose inverse would cost half
 _GROUNDED = 32  # pivots at most
 _SINGULAR = 1e-10  # what 1 - 1 may be computed as, where grounding is taken away again
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
+_ALIKE = 1e-6  # of the largest entry of K: by how much its triangles may differ
 _Host = Float[np.ndarray, "..."]
 _Step = Literal["half_solve", "whitened", "solve"]
 
@@ -103,7 +104,8 @@ class SparsePrecision(Precision):
                 f"entries ({layout.rows.size},), left ({layout.size}, r) and middle (r, r) have the shapes "
                 f"{entries.shape}, {left.shape} and {middle.shape}, which do not fit together."
             )
-        if not np.allclose(middle, np.asarray(middle).T, equal_nan=True):
+        known = np.asarray(middle)
+        if np.max(np.abs(known - known.T), initial=0) > _ALIKE * np.max(np.abs(known), initial=0):
             raise ValueError("middle is a symmetric matrix, and this one is not.")
         with np.errstate(all="ignore"):
             found = _factorised(layout, *map(as_numbers, (entries, left, middle)))
@@ -260,9 +262,8 @@ def _factorised(
     up_roots = np.hypot(1, gains)
     down, losses, _ = np.linalg.svd(_shrunk(up, up_roots, halves[1]), full_matrices=False)
     left_over = (1 - losses) * (1 + losses)
-    if not (left_over > (_SINGULAR if len(places) else 0)).all():
-        pivots = np.full_like(pivots, np.nan)
-    return lower, pivots, up, up_roots, down, np.sqrt(left_over)
+    regular = loud((left_over > (_SINGULAR if len(places) else 0)).all(), float)
+    return lower, regular * pivots, up, up_roots, down, regular * np.sqrt(left_over)
 
 
 def _grounded(layout: SparseLayout, entries: _Host, singular: bool) -> tuple[_Host, _Host, _Host]:
