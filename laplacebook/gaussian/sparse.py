@@ -278,10 +278,7 @@ def _grounded(layout: SparseLayout, entries: _Host, singular: bool) -> tuple[_Ho
         vanished = factor.permutation[np.abs(pivots) <= _VANISHED * scale]
         if not singular or not vanished.size:
             break
-        # What is eliminated after the first of a connected component is rounding.
-        _, first = np.unique(factor.components[vanished], return_index=True)
-        places = vanished[first]
-        added[places] = np.where(diagonal[places] > 0, diagonal[places], 1)
+        added[vanished] = np.where(diagonal[vanished] > 0, diagonal[vanished], 1)
     return lower, pivots, added
 
 

@@ -138,7 +138,6 @@ class Factor:
         indptr: where the columns of L begin, shape (D + 1,).
         indices: rows of the strictly lower entries of L, column by column, shape (nnz_L,).
         places: of the layout's entries among those of L, followed by the diagonal, shape (nnz,).
-        components: which coordinates hang together, by number, shape (D,).
     """
 
     permutation: np.ndarray
@@ -146,7 +145,6 @@ class Factor:
     indptr: np.ndarray
     indices: np.ndarray
     places: np.ndarray
-    components: np.ndarray
     _upper: Any
     _order: np.ndarray
     _solver: Any
@@ -157,7 +155,6 @@ class Factor:
         """Order and factorise a positive definite matrix with entries at all the places."""
         qdldl = optional("qdldl")
         from scipy import sparse
-        from scipy.sparse.csgraph import connected_components
 
         size, rows, cols = layout.size, layout.rows, layout.cols
         order = np.lexsort((cols, rows))  # the upper triangle, column by column
@@ -174,9 +171,8 @@ class Factor:
         keys = np.minimum(one, other) * size + np.maximum(one, other)
         below = np.searchsorted(column * size + lower.indices, keys)
         places = np.where(rows == cols, lower.nnz + one, below)
-        _, components = connected_components(upper, directed=False)
         return cls(
-            *(permutation, inverse, lower.indptr, lower.indices, places, components),
+            *(permutation, inverse, lower.indptr, lower.indices, places),
             *(upper, order, solver, Lock()),
         )
 
