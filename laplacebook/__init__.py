@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         linear_gaussian,
         marginal,
     )
+    from laplacebook.gaussian.sparse import SparsePrecision
     from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
     from laplacebook.predictive.predict import Prediction, predict
     from laplacebook.search.train import train
@@ -95,6 +96,7 @@ else:
         "prior_sampling": "evidence.prior_sampling",
         "probit_approximation": "predictive.averages",
         "sigmoid_mean": "predictive.averages",
+        "SparsePrecision": "gaussian.sparse",
         "taylor_coefficients": "taylor",
         "taylor_polynomial": "taylor",
         "train": "search.train",
@@ -139,6 +141,7 @@ __all__ = [
     "NotPositiveDefinite",
     "Precision",
     "Prediction",
+    "SparsePrecision",
     "Table",
     "UnsupportedModel",
     "bic",

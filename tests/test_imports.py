@@ -39,6 +39,7 @@ MOST_LINES = 400
 #: what few sessions use, and every import of the package would pay for
 LATE = {
     *("arviz", "arviz_stats", "equinox", "flax", "jax.experimental.jet", "matplotlib", "optax"),
+    *("asdex", "numba", "qdldl"),  # of the extra "sparse"
     *("scipy.integrate", "scipy.optimize", "scipy.stats"),
     *("laplacebook.beyond", "laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
 }
