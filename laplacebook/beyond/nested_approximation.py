@@ -264,6 +264,14 @@ class NestedApproximation:
     @property
     def doubt_at_a_glance(self) -> str | None:
         """What :attr:`doubt` says where no diagnosis was asked, or one said usable."""
+        shifts = self.skewed.shifts
+        largest = int(np.argmax(abs(shifts)))
+        if abs(shifts[largest]) > _SHIFT:
+            name = self.density.coordinate_names()[self.effects.places[1][largest]]
+            return (
+                f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
+                "deviations, too far for a correction of first order"
+            )
         if self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
@@ -275,15 +283,7 @@ class NestedApproximation:
                 f"grid of {len(self.grid.place)} points, which cuts its tails: standard deviations may be "
                 "too small, and intervals too short, by several times that"
             )
-        shifts = self.skewed.shifts
-        largest = int(np.argmax(abs(shifts)))
-        if abs(shifts[largest]) <= _SHIFT:
-            return None
-        name = self.density.coordinate_names()[self.effects.places[1][largest]]
-        return (
-            f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
-            "deviations, too far for a correction of first order"
-        )
+        return None
 
     def __repr__(self) -> str:
         return repr(self._report())
