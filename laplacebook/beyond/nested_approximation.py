@@ -19,7 +19,7 @@ from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
     HyperMarginal,
     hyper_marginals,
@@ -42,7 +42,8 @@ _HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussia
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
-# Of the mean deviation and the variance, what may lie beyond the depth of the grid.
+# Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
+# as most: all layers have the same share of a mean that does not exist.
 _LONG = {1: 0.1, 2: 0.5}
 
 
@@ -328,7 +329,8 @@ class NestedApproximation:
             away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power
             beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
             share = beyond / np.tensordot(weights, away, axes=1)
-            moments[name] = jnp.where(share > _LONG[power], jnp.nan, moments[name])
+            least = _LONG[power] * (DEPTH / self.grid.depth if power == 1 else 1)
+            moments[name] = jnp.where(share > least, jnp.nan, moments[name])
         return moments
 
     @cached_property
