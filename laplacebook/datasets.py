@@ -14,10 +14,14 @@ from jaxtyping import Float, Int
 __all__ = [
     "BreastCancer",
     "Iris",
+    "LipCancer",
     "ORings",
     "RadiataPine",
+    "ar1_counts",
     "breast_cancer",
+    "coal_mining",
     "iris",
+    "lip_cancer",
     "o_rings",
     "radiata_pine",
 ]
@@ -53,6 +57,15 @@ class BreastCancer(NamedTuple):
 
     measurements: Float[np.ndarray, "N 10"]
     malignant: Float[np.ndarray, " N"]
+
+
+class LipCancer(NamedTuple):
+    """Cases of lip cancer in the 56 districts of Scotland, and which districts are neighbours."""
+
+    observed: Int[np.ndarray, " N"]
+    expected: Float[np.ndarray, " N"]
+    outdoors: Float[np.ndarray, " N"]
+    pairs: Int[np.ndarray, "E 2"]
 
 
 def radiata_pine(copy: str = "bugs") -> RadiataPine:
@@ -156,6 +169,70 @@ def breast_cancer() -> BreastCancer:
     """
     *measurements, malignant = _columns("breast_cancer.csv")
     return BreastCancer(np.column_stack(measurements), malignant)
+
+
+def coal_mining() -> Int[np.ndarray, " N"]:
+    """The days of 191 explosions in British coal mines that killed ten people or more, 1851 to 1962.
+
+    R. G. Jarrett (1979), Biometrika 66, 191-193, doi:10.1093/biomet/66.1.191, who corrected and extended
+    the list of Maguire, Pearson and Wynn (1952). Dates of events are facts; these are those of the R package
+    ``boot``, as whole days. The yearly counts that circulate since Carlin, Gelfand and Smith (1992),
+    doi:10.2307/2347570, have the explosion of 1 January 1942 in the year before.
+
+    In the book: :doc:`/book/latent-fields`.
+
+    Returns:
+        The number of the day, with repeats, shape (191,): 1 is 1 January 1851, and 40,907 is 31 December 1962.
+
+    >>> coal_mining()[:3]
+    array([ 74, 231, 354])
+    """
+    return _columns("coal_mining.csv")[0].astype(int)
+
+
+def ar1_counts() -> Int[np.ndarray, " N"]:
+    """2,000 simulated counts whose log rate is an autoregression of order one.
+
+    A test of software for latent fields, made for the book: counts y_t ~ Poisson(exp(b + z_t)) with
+    stationary Gaussian z_t = phi z_{t-1} + noise.
+
+    In the book: :doc:`/book/latent-fields`.
+
+    Returns:
+        The counts in the order of time, shape (2000,).
+
+    >>> ar1_counts()[:3]
+    array([6, 1, 9])
+    """
+    return _columns("ar1_counts.csv")[0].astype(int)
+
+
+def lip_cancer() -> LipCancer:
+    """Lip cancer among men in the 56 districts of Scotland, 1975 to 1980.
+
+    D. Clayton and J. Kaldor (1987), Biometrics 43, 671-681, doi:10.2307/2532003. Numbers printed in a
+    publication are facts. Lists of neighbours differ in the three islands (districts 6, 8 and 11), which
+    have none in GeoBUGS; here they have some, as in Stan's case study of such models, so that the map is of
+    one piece.
+
+    In the book: :doc:`/book/latent-fields`.
+
+    Returns:
+        ``observed``: cases, shape (56,).
+        ``expected``: the cases that there would be at the rates of all Scotland, given ages, shape (56,).
+        ``outdoors``: percentage of people in agriculture, fishing and forestry, shape (56,).
+        ``pairs``: the neighbours i < j, counted from zero, shape (E, 2).
+
+    >>> cases = lip_cancer()
+    >>> int(cases.observed.sum()), cases.pairs.shape
+    (536, (132, 2))
+    """
+    text = files("laplacebook").joinpath("data", "lip_cancer.csv").read_text(encoding="utf-8")
+    rows = list(csv.reader(text.splitlines()))[1:]
+    observed, expected, outdoors = np.array([row[:3] for row in rows], float).T
+    around = [[int(j) - 1 for j in row[3].split()] for row in rows]
+    pairs = [(i, j) for i, listed in enumerate(around) for j in listed if i < j]
+    return LipCancer(observed.astype(int), expected, outdoors, np.array(pairs))
 
 
 def _columns(name: str) -> Float[np.ndarray, "C N"]:

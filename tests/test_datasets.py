@@ -9,8 +9,11 @@ import pytest
 from laplacebook import datasets
 
 SHA256 = {
+    "ar1_counts.csv": "dfbc4a6e0b0d94da286901c3e639d06e54dc4cd818daaf9460f6f2d2c6276aaf",
     "breast_cancer.csv": "0e4eb213cce64aa305932103c38f8a8a464cd1299ff0bd20794be02af837d3b4",
+    "coal_mining.csv": "b45cc34cde4605fd86a8a44180006445d40ce3aaab433815231f5ec164eb4320",
     "iris.csv": "17e9e19553ed7fa1ebb8b5b4d9d3536da813ebacaf446aff895742dff04087c3",
+    "lip_cancer.csv": "8dd988d76515b281252965eb787eef776287e79a949733e08ef175a9a352abd8",
     "o_rings.csv": "211971dec91ef384e9a15fc5430bf9cb41a4a5689a7eceffc4308e9d52dbc7d4",
     "radiata_pine.csv": "128459c8ae7104f7572135e798127c7839e17f4440c5d42f0b3e68af732cb514",
 }
@@ -62,3 +65,32 @@ def test_breast_cancer():
     assert np.bincount(tumours.malignant.astype(int)).tolist() == [357, 212]
     radius, perimeter, area = tumours.measurements[:, [0, 2, 3]].T
     assert np.corrcoef(radius**2, area)[0, 1] > 0.99 and np.corrcoef(radius, perimeter)[0, 1] > 0.99
+
+
+def test_coal_mining():
+    days = datasets.coal_mining()
+    # Jarrett's Table 1 begins with these intervals, and spans 15 March 1851 to 22 March 1962.
+    assert np.diff(days)[:12].tolist() == [157, 123, 2, 124, 12, 4, 10, 216, 80, 12, 33, 66]
+    begin = np.datetime64("1850-12-31")
+    assert str(begin + days[0]) == "1851-03-15" and str(begin + days[-1]) == "1962-03-22"
+    per_year = np.bincount((begin + days).astype("datetime64[Y]").astype(int) + 1970 - 1851)
+    assert per_year[:16].tolist() == [4, 5, 4, 1, 0, 4, 3, 4, 0, 6, 3, 3, 4, 0, 2, 6]
+    assert per_year.size == 112 and per_year.sum() == days.size == 191
+    assert "1942-01-01" in (begin + days).astype(str)
+
+
+def test_ar1_counts():
+    y = datasets.ar1_counts()
+    assert y.shape == (2000,) and y.min() == 0
+    x = np.log(y + 0.5) - np.log(y + 0.5).mean()
+    assert x[1:] @ x[:-1] / (x @ x) > 0.4
+
+
+def test_lip_cancer():
+    cases = datasets.lip_cancer()
+    assert cases.observed.sum() == 536 and abs(cases.expected.sum() - 536.2) < 1e-9
+    i, j = cases.pairs.T
+    assert (i < j).all() and len(np.unique(cases.pairs, axis=0)) == 132
+    edges = np.eye(56)[i] - np.eye(56)[j]
+    assert np.linalg.matrix_rank(edges) == 55  # of one piece
+    assert np.flatnonzero(cases.observed == 0).tolist() == [54, 55]

@@ -43,6 +43,7 @@ PLACES = {
     "neural-network": Place(2, 5, "course", "Neural networks"),
     "kl-divergence": Place(0.5, 6, "course", "Divergence between Gaussians"),
     "hierarchical": Place(0, 7, "course", "Hierarchical models"),
+    "latent-fields": Place(0, 8, "course", "Ten thousand unknowns"),
     "scaling": Place(1.5, 6, "course", "Ten million rows"),
     "structured-curvature": Place(2, 7, "course", "When the Hessian is too big"),
 }

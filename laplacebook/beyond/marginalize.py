@@ -1,26 +1,31 @@
 """A NumPyro model without some of its latent sites, which Laplace's method integrates out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from laplacebook.base.errors import LaplaceError
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
 from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
+from laplacebook.beyond.sparse_integral import keep_integral, kept_integral
+from laplacebook.curvature.sparse_pattern import generic_point
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import values_at
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
 from laplacebook.model.working_precision import InWorkingPrecision
+from laplacebook.search.looks import middle
 
 
 def marginalize(
@@ -43,12 +48,17 @@ def marginalize(
     glmmTMB and lme4 (``REML=FALSE``); with the fixed effects among the sites, under a flat prior
     (``dist.ImproperUniform``), it is that of restricted maximum likelihood (REML).
 
-    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
+    In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`, and for thousands of sites
+    :prf:ref:`latent-fields-slope` of :doc:`/book/latent-fields`.
 
     Args:
         model: a NumPyro model with continuous latent sites.
         sites: the name, or names, of those to integrate out: random effects, a latent field.
-        structure: of their precision: ``"dense"``.
+        structure: of their precision: ``"dense"``; or ``"sparse"``, for thousands of them (``pip install
+            "laplacebook[sparse]"``). Then derivatives are exact to first order, and there is no second: the
+            Hessian of a fit of the marginal model is that of differences of its gradients, as in TMB
+            (Kristensen et al. 2016, Journal of Statistical Software 70(5)), and what follows gradients, such
+            as NUTS, takes it as it is. Each search for a mode begins at the last one.
 
     Returns:
         A :class:`MarginalModel`, called as ``model`` is.
@@ -56,7 +66,9 @@ def marginalize(
     Raises:
         ValueError: ``sites`` names none, or there is no such structure. When the model is first run:
             it has no latent site of such a name, or no other.
-        UnsupportedModel: when it is first run: the prior of another latent site depends on one of them.
+        UnsupportedModel: when it is first run: the prior of another latent site depends on one of them; the
+            Hessian is not sparse, where it should be; or, of a sparse one, within a program that takes the data as an
+            argument and was not shown them before (:meth:`MarginalModel.prepare`).
 
     >>> import numpyro.distributions as dist
     >>> def groups(y):
@@ -74,9 +86,9 @@ def marginalize(
     names = (sites,) if isinstance(sites, str) else tuple(sites)
     if not names:
         raise ValueError(f"sites is the name, or names, of latent sites, not {sites!r}")
-    if structure != "dense":
-        raise ValueError(f'structure is "dense", not {structure!r}')
-    return MarginalModel(model, names)
+    if structure not in ("dense", "sparse"):
+        raise ValueError(f'structure is "dense" or "sparse", not {structure!r}')
+    return MarginalModel(model, names, structure)
 
 
 @dataclass(frozen=True)
@@ -88,10 +100,14 @@ class MarginalModel:
     Attributes:
         model: the model with all its sites.
         sites: the names of those that are integrated out.
+        structure: of their precision.
+        pattern: which of the patterns that data of the same shapes had is in its programs.
     """
 
     model: Callable
     sites: tuple[str, ...]
+    structure: str = "dense"
+    pattern: int = 0
     is_marginal: ClassVar[bool] = True  # told by this where its class is not known
 
     @property
@@ -106,8 +122,10 @@ class MarginalModel:
         values = {name: trace[name]["value"] for name in hyper}
         try:
             with InWorkingPrecision():
-                integral = laplace(_Given(), call, values).log_evidence
+                integral = self._integral(call, values)
         except LaplaceError as error:
+            if is_traced(values):
+                raise
             raise self.refusal(values, error) from error
         numpyro.factor(f"integral of {self._listed}", integral)
 
@@ -128,7 +146,7 @@ class MarginalModel:
         if missing:
             raise ValueError(f"hyper lacks the latent sites {missing}; it has {list(hyper)}.")
         values = {name: jnp.asarray(hyper[name], float) for name in names}
-        return laplace(_Given(), call, values)
+        return laplace(_Given(), call, values, structure=self.structure)
 
     def sample(
         self, key: Key[Array, ""], samples: Mapping[str, Any], *args: Any, **kwargs: Any
@@ -158,6 +176,14 @@ class MarginalModel:
             raise ValueError(f"samples lacks the latent sites {missing}; it has {list(samples)}.")
         values = {name: jnp.asarray(samples[name], float) for name in names}
         number = len(next(iter(values.values())))
+        if self.structure == "sparse":  # of numbers, one by one
+            keys = jax.random.split(key, number)
+            given = [
+                self.given({n: x[i] for n, x in values.items()}, *args, **kwargs)
+                for i in range(number)
+            ]
+            each = [one.sample(k) for one, k in zip(given, keys, strict=True)]
+            return jax.tree.map(lambda *x: jnp.stack(x), *each)
         draws, sound = _draws(call, values, jax.random.split(key, number))
         failed = np.flatnonzero(~np.asarray(sound))
         if failed.size:
@@ -177,6 +203,44 @@ class MarginalModel:
         refusal = type(error)(f"{self._listed} cannot be integrated out where {at}:")
         refusal.args = (f"{refusal}\n{error}",)
         return refusal
+
+    def prepare(self, args: tuple, kwargs: Mapping[str, Any]) -> "MarginalModel":
+        """Look at the data where their numbers are known, before a program is made of the model.
+
+        Args:
+            args: the model's positional arguments.
+            kwargs: its keyword arguments.
+
+        Returns:
+            The same model, which is another one to compiled programs where the pattern is not theirs.
+        """
+        if self.structure == "dense" or is_traced((args, dict(kwargs))):
+            return self
+        with jax.ensure_compile_time_eval(), InWorkingPrecision():
+            call, hyper, _ = self._seen(args, dict(kwargs))
+            whole = ModelDensity(call, "unconstrained")
+            point = generic_point(whole, np.asarray(middle(whole), float))
+            known = jax.tree.map(lambda x: x[0], values_at(whole, point[None]))
+            density = ModelDensity.of(_Given(), (call, {name: known[name] for name in hyper}))
+            return replace(self, pattern=keep_integral(density))
+
+    def _integral(self, call: Call, values: dict[str, Array]) -> Float[Array, ""]:
+        if self.structure == "dense":
+            return laplace(_Given(), call, values).log_evidence
+        density = ModelDensity.of(_Given(), (call, values))
+        if kept_integral(density) is None:
+            self.prepare(*call.arguments)
+        integral = kept_integral(density)
+        if integral is None:
+            raise UnsupportedModel(
+                "Where its Hessian has entries cannot be seen within a compiled program that takes the data as "
+                "an argument.",
+                remedy=f"call {self.__name__!r}.prepare((data, ...), {{}}) first, or close over the data.",
+            )
+        found = integral(density)
+        if not is_traced(found) and np.isnan(found):
+            laplace(_Given(), call, values, structure="sparse")  # which raises, and says why
+        return found
 
     @property
     def _listed(self) -> str:

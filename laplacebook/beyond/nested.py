@@ -24,6 +24,7 @@ from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
 from laplacebook.model.start import off_centre
+from laplacebook.search.looks import middle
 
 _DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
 # Standard deviations, where other modes are looked for; of one hyperparameter, where that costs little, farther.
@@ -133,7 +134,7 @@ class _Search:
                 remedy=f"name fewer as over=, if the others are near Gaussian; or sample them, with the "
                 f"effects integrated out: NUTS(marginalize({density.name}, {self._effect_names})).",
             )
-        start = np.asarray(_start(density), float)
+        start = np.asarray(middle(density), float)
         start = off_centre(start, np.full(start.shape, np.inf))
         self.start = start[of_hyper]
         self.known = KnownPoints(self.effects, start[of_effects])
@@ -305,11 +306,6 @@ def _deeper(at: At, grid: Grid, most: int) -> Grid | None:
 
 def _listed(values: dict[str, np.ndarray]) -> str:
     return ", ".join(f"{k} = {np.array2string(v, precision=3)}" for k, v in values.items())
-
-
-@jit_quickly
-def _start(density: ModelDensity) -> Array:
-    return density.start()
 
 
 @jit_quickly

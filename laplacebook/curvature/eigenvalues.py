@@ -14,8 +14,10 @@ from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
 from laplacebook.base.namespace import Numbers, eigh, namespace, put, repeat
 from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, matrix_of
+from laplacebook.gaussian.precision import Precision
 
 SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
+EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 TOLERANCE = 10  # units in the last place of an eigenvalue: where the iteration ends
 
 
@@ -153,3 +155,14 @@ def ritz(
     small = basis @ image.T
     values, vectors = eigh((small + small.T) / 2)
     return values, vectors.T @ basis
+
+
+def condition_number(precision: Precision) -> Float[Numbers, ""]:
+    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large.
+
+    Args:
+        precision: A.
+    """
+    root = precision.diagonal_of_matrix() ** 0.5
+    above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
+    return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.model.density import ModelDensity
 
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
 ROUNDING = 1e3  # units in the last place: what counts as zero beside a larger number, or as equal
+WORK = 8  # numbers that a product of the Hessian with a vector computes for each of the data, about
 _NO_DERIVATIVE = (
     "custom_vjp",
     "Reverse-mode differentiation",
@@ -70,6 +73,14 @@ def value_gradient_hessian(
         return value, beside, slope, (hessian + hessian.T) / 2
     slope, column, (value, beside, _) = jax.linearize(gradient, x, has_aux=True)
     return value, beside, slope, matrix_of(column, x)
+
+
+@partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True)
+def hessian_product(
+    density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"]
+) -> Float[Array, " D"]:
+    """The Hessian of the negative log joint at u times a vector."""
+    return jax.jvp(jax.grad(lambda u: density.loss(u)[0]), (u,), (v,))[1]
 
 
 def matrix_of(

@@ -13,10 +13,10 @@ from laplacebook.gaussian.memory import available_memory, gib
 from laplacebook.model.sites import Site
 
 CURVATURES = ("hessian", "gauss_newton", "empirical_fisher")
-STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer")
+STRUCTURES = ("dense", "diagonal", "block", "kronecker", "low_rank", "last_layer", "sparse")
 #: matrices at once, by XLA's own count for the compiled search and its result; see tests/gaussian
 COPIES = {"hessian": 11, "gauss_newton": 6, "empirical_fisher": 6}
-_OF_THE_HESSIAN = ("dense", "diagonal", "block", "last_layer")
+_OF_THE_HESSIAN = ("dense", "diagonal", "block", "last_layer", "sparse")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Settings:
                 f'structure="{self.structure}" is made of derivatives of the outputs of the model, and '
                 'the Hessian is not: use curvature="gauss_newton", or one of the structures '
                 f"{', '.join(_OF_THE_HESSIAN)}."
+            )
+        if self.structure == "sparse" and self.curvature != "hessian":
+            raise ValueError(
+                f'structure="sparse" is of curvature="hessian", not of {self.curvature!r}.'
             )
         if (self.rank is not None) != (self.structure == "low_rank"):
             raise ValueError(
@@ -125,6 +129,8 @@ def require_memory(sites: tuple[Site, ...], settings: Settings, dtype: Any) -> N
     Raises:
         LaplaceError: it does not fit; the message says how much it needs, and what would fit.
     """
+    if settings.structure == "sparse":  # of which only the program knows how much it is
+        return
     free, needed = available_memory(), precision_bytes(sites, settings, dtype)
     if free is not None and needed > free:
         raise out_of_memory(sites, settings, f"{gib(free)} are available", free)

@@ -143,7 +143,9 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
         LaplaceError: two models were fitted with different curvatures or structures.
     """
     kinds = {
-        row.name: made_of(getattr(row.approx, "settings", DENSE_HESSIAN))
+        row.name: made_of(getattr(row.approx, "settings", DENSE_HESSIAN)).replace(
+            ", sparse", ", dense"
+        )
         for row in rows
         if row.approx is not None
     }

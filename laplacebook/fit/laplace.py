@@ -62,7 +62,8 @@ def laplace(
     factor, is whole on each device, so that the memory of one bounds D.
 
     In the book: :prf:ref:`laplace-theorem`, :eq:`laplace-posterior` and :eq:`laplace-evidence` of
-    :doc:`/book/laplace`.
+    :doc:`/book/laplace`, and for ``structure="sparse"`` :prf:ref:`latent-fields-zeros` of
+    :doc:`/book/latent-fields`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``.
@@ -76,7 +77,10 @@ def laplace(
             latent site; for the weights of dense layers two factors (``"kronecker"``); the largest
             eigenvalues (``"low_rank"``, with ``rank=``); or the ``"last_layer"`` alone, the sites
             at the end in which the outputs are linear, with the others fixed at the mode. ``"kronecker"`` and
-            ``"low_rank"`` are not of the Hessian.
+            ``"low_rank"`` are not of the Hessian. ``"sparse"`` keeps all of a Hessian most of whose entries are
+            zero, as that of thousands of effects or of the states of a series: where it has entries is
+            found from the program of the model, and its factor takes the memory (``pip install
+            "laplacebook[sparse]"``). Not under ``jit``.
         rank: how many eigenvalues, for ``"low_rank"``.
         batch_size: how many rows of data at a time go into Gauss-Newton or Fisher curvature; by
             default so many that memory does not grow with the data.
@@ -99,8 +103,10 @@ def laplace(
     Raises:
         ValueError: an option has no such value, ``start`` does not fit the latent sites, or one of
             ``starts`` and ``key`` is given without the other.
+        ImportError: ``structure="sparse"``, and its packages are not installed.
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers, or
-            data that repeat each other, a column beside a vector.
+            data that repeat each other, a column beside a vector; a Hessian that is not sparse, where it
+            should be.
         NonFinite: the log joint is not finite where the search begins, a distribution's parameters
             are not valid at the mode, data lie outside the support of their distribution, or a label
             points beside what it indexes.
@@ -175,7 +181,8 @@ def _approximate(
     if throw and not traced and not best.certificate.converged:
         failed = (density, found.last, found.certificate, bool(found.stationary))
         exact = settings.curvature == "hessian"
-        raise explain(*failed) if exact else explain_shortfall(*failed, settings)
+        sparse = settings.structure == "sparse"
+        raise explain(*failed, sparse) if exact else explain_shortfall(*failed, settings)
     return best
 
 

@@ -39,6 +39,7 @@ from laplacebook.search.follows_gradient import (
     fails,
     follows_finely,
 )
+from laplacebook.search.looks import LOOKS
 from laplacebook.search.metric import FEW, inside
 from laplacebook.search.mode import MANY
 from laplacebook.search.newton import ended
@@ -53,7 +54,6 @@ from laplacebook.search.newton_step import (
     unfinished,
 )
 from laplacebook.search.no_mode import explain
-from laplacebook.search.search import LOOKS
 
 ADDING_UP = ("dense", "diagonal", "block")
 MIDDLE = LOOK_NODES // 2  # the node at the mode

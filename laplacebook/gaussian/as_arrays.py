@@ -1,8 +1,9 @@
 """A precision as named arrays, and back, for a file."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Array
 
 from laplacebook.base.errors import LaplaceError
@@ -38,6 +39,20 @@ def _blocks(arrays: dict[str, Array]) -> tuple[Precision, ...]:
     return tuple(from_arrays(parts[str(i)]) for i in range(len(parts)))
 
 
+def _sparse_arrays(precision: Any) -> dict[str, Any]:
+    layout = precision.layout
+    places = {"size": np.asarray(layout.size), "rows": layout.rows, "cols": layout.cols}
+    return _attributes("entries", "left", "middle")(precision) | places
+
+
+def _sparse(size: Any, rows: Any, cols: Any, **numbers: Array) -> Precision:
+    from laplacebook.gaussian.sparse import SparsePrecision
+    from laplacebook.gaussian.sparse_layout import SparseLayout
+
+    layout = SparseLayout.of(int(size), np.asarray(rows), np.asarray(cols))
+    return SparsePrecision.of(layout, **numbers)
+
+
 _factors = _attributes("left", "right", "prior_precision")
 _STRUCTURES: dict[str, _Structure] = {
     "DensePrecision": _Structure(_attributes("matrix"), DensePrecision.of),
@@ -45,6 +60,7 @@ _STRUCTURES: dict[str, _Structure] = {
     "LowRankPrecision": _Structure(
         _attributes("diagonal", "vectors", "values"), LowRankPrecision.of
     ),
+    "SparsePrecision": _Structure(_sparse_arrays, _sparse),
     "Eigenbasis": _Structure(
         lambda basis: _factors(basis.block), lambda **block: Eigenbasis.of(KroneckerBlock(**block))
     ),

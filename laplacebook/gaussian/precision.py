@@ -72,7 +72,7 @@ class Precision(ABC):
     @property
     def matrix(self) -> Float[Numbers, "*B D D"]:
         """A, dense."""
-        return _one_by_one(lambda a: jax.vmap(a.matvec, 1, 1)(a._identity()), self)
+        return one_by_one(lambda a: jax.vmap(a.matvec, 1, 1)(a._identity()), self)
 
     def solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """A^-1 v; here and elsewhere a v of another length than D is a ValueError."""
@@ -106,7 +106,7 @@ class Precision(ABC):
 
     def inverse(self) -> Float[Numbers, "*B D D"]:
         """A^-1, dense."""
-        return _one_by_one(lambda a: a.covariance_of(a._identity()), self)
+        return one_by_one(lambda a: a.covariance_of(a._identity()), self)
 
     @property
     def _dtype(self) -> Any:
@@ -117,7 +117,7 @@ class Precision(ABC):
         return namespace(*jax.tree.leaves(self)).eye(self.size, dtype=self._dtype)
 
 
-def _one_by_one(function: Callable[[_P], Numbers], precision: _P) -> Numbers:
+def one_by_one(function: Callable[[_P], Numbers], precision: _P) -> Numbers:
     """A function of one precision, over the leading axes of a batch of them."""
     for _ in precision.shape[:-1]:
         function = jax.vmap(function)
@@ -188,7 +188,7 @@ class DensePrecision(Precision):
 
     def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
-        return _one_by_one(lambda a: (a.half_solve(a._identity()) ** 2).sum(axis=0), self)
+        return one_by_one(lambda a: (a.half_solve(a._identity()) ** 2).sum(axis=0), self)
 
     def _substituted(self, v: Float[Numbers, "D *K"], trans: str) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)

@@ -15,7 +15,7 @@ from laplacebook.base.checks import coordinates, require_numbers
 from laplacebook.base.namespace import Numbers, eigh, namespace
 from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, loud
 from laplacebook.base.quick import in_full_precision
-from laplacebook.gaussian.precision import Precision
+from laplacebook.gaussian.precision import Precision, one_by_one
 from laplacebook.gaussian.sparse_layout import SparseLayout, as_numbers, optional
 
 _VANISHED = 1e-8  # of the diagonal there: a pivot whose inverse would cost half of the digits
@@ -44,6 +44,8 @@ class SparsePrecision(Precision):
     Under a JAX transformation solutions, draws and variances are computed on the host, and have no
     derivatives. The entries of the inverse at the places of L alone are those of its recursion
     (Takahashi, Fagan and Chin 1973, Erisman and Tinney 1975).
+
+    In the book: :prf:ref:`latent-fields-takahashi` and :eq:`latent-fields-woodbury` of :doc:`/book/latent-fields`.
 
     Attributes:
         entries: of S at the places of the layout, shape (nnz,).
@@ -162,6 +164,16 @@ class SparsePrecision(Precision):
         """The entries of A^-1 at the places of the layout."""
         return self._called(partial(_inverse, self.layout, True), self.layout.rows.size)
 
+    @in_full_precision
+    def covariance_of(self, jacobian: Float[Numbers, "C D"]) -> Float[Numbers, "C C"]:
+        """J A^-1 J', as :meth:`Precision.covariance_of`, by solutions: half of the memory of two roots."""
+        found = jacobian @ self.solve(jacobian.T)
+        return (found + found.T) / 2
+
+    def inverse(self) -> Float[Numbers, "*B D D"]:
+        """A^-1, dense."""
+        return one_by_one(lambda a: a.solve(a._identity()), self)
+
     def _step(self, step: _Step, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
         columns = v.reshape(self.size, prod(v.shape[1:]))
@@ -175,7 +187,7 @@ class SparsePrecision(Precision):
         """A function of the factor, and of columns, on the host."""
         arrays = [self.lower, self.pivots, self.up, self.up_roots, self.down, self.down_roots]
         arrays += [] if v is None else [v]
-        call = partial(_one_by_one, function, shape)
+        call = partial(_for_each, function, shape)
         if is_traced(arrays):
             dtype = jnp.result_type(*arrays)
             like = jax.ShapeDtypeStruct((*self.shape[:-1], *shape), dtype)
@@ -187,7 +199,7 @@ class SparsePrecision(Precision):
         return found if xp is np else from_host(found)
 
 
-def _one_by_one(function: Callable[..., _Host], shape: tuple[int, ...], *given: Numbers) -> _Host:
+def _for_each(function: Callable[..., _Host], shape: tuple[int, ...], *given: Numbers) -> _Host:
     """A function over leading axes of what it takes; of vectors alone, all at once as columns."""
     arrays = [as_numbers(x) for x in given]
     ranks = (1, 1, 2, 1, 2, 1, 2)[: len(arrays)]

@@ -83,6 +83,8 @@ class ModelDensity:
         """
         if space not in ("unconstrained", "constrained"):
             raise ValueError(f'space is "unconstrained" or "constrained", not {space!r}')
+        if hasattr(model, "prepare"):
+            model = model.prepare(args, kwargs or {})
         return cls(Call.of(model, args, kwargs), space)
 
     @property
@@ -161,6 +163,11 @@ class ModelDensity:
     def dimension(self) -> int:
         """D, the number of coordinates."""
         return sum(site.size for site in self.sites)
+
+    @property
+    def only_gradients(self) -> bool:
+        """Whether JAX can differentiate it once and no more: with an integral by a sparse precision."""
+        return getattr(self.model, "structure", "dense") == "sparse"
 
     def coordinate_names(self) -> list[str]:
         """One name a coordinate, such as ``"w[2]"``."""

@@ -26,6 +26,7 @@ from laplacebook.base.jaxprs import (
     evaluate,
     needed,
 )
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
 
 _LATENT = "laplacebook: a latent site"
@@ -55,7 +56,7 @@ class Index(NamedTuple):
     last: tuple[int, ...] | None
     origin: frozenset[int]
 
-    def fits(self, values: Array) -> Bool[Array, "*B"]:
+    def fits(self, values: Numbers) -> Bool[Numbers, "*B"]:
         """Which values are entries."""
         if self.size is None:
             return jnp.isfinite(values)
@@ -125,7 +126,7 @@ class Labels:
         """Those of this program and those within its loops, in the order of :meth:`values`."""
         return [*self.indices, *(i for loop in self.loops for i in loop.inside.all_indices())]
 
-    def values(self, data: Mapping[int, Any]) -> list[Array]:
+    def values(self, data: Mapping[int, Any]) -> list[Numbers]:
         """What the indices are for some data, by number of the array."""
         return self.look(data, ())[0]
 

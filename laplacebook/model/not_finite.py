@@ -72,7 +72,8 @@ def require_entries(density: ModelDensity) -> None:
     leaves = jax.tree.leaves(density)
     if is_traced(leaves) or not all(x.is_fully_addressable for x in leaves):
         return
-    beside = no_entry(density.call, density.labels)
+    with jax.ensure_compile_time_eval():  # within a program that knows its data as well
+        beside = no_entry(density.call, density.labels)
     if beside is not None:
         raise beside
 

@@ -16,6 +16,7 @@ from laplacebook.search.follows_gradient import (
     fails,
     follows_finely,
 )
+from laplacebook.search.metric import Curvature
 from laplacebook.search.newton import ended
 from laplacebook.search.newton_step import (
     Look,
@@ -23,31 +24,44 @@ from laplacebook.search.newton_step import (
     initial_state,
     judge,
     next_step,
+    point_after,
     unfinished,
 )
 
 LookAt = Callable[[np.ndarray], Look]
 
 
-def drive(look_at: LookAt, start: Float[np.ndarray, " D"]) -> Search:
+def drive(
+    look_at: LookAt,
+    start: Float[np.ndarray, " D"],
+    hessian_at: Callable[[np.ndarray], Curvature] | None = None,
+    identity: Curvature | None = None,
+    estimated: bool = False,
+) -> Search:
     """The minimum that damped Newton steps from ``start`` reach, as :func:`~laplacebook.search.newton.newton` has it.
 
     Args:
-        look_at: f and its derivatives, with the Hessian, at a point: all in NumPy.
+        look_at: f and its derivatives at a point, in NumPy; with the Hessian, unless ``hessian_at`` is given.
         start: where the search begins, shape (D,).
+        hessian_at: the Hessian at a point, where it costs more than a look.
+        identity: of the kind that the Hessian is; by default a matrix.
+        estimated: whether the curvature is estimated from the gradients where these suffice.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
     """
     look = look_at(start)
-    state = initial_state(start, look.beside)
+    state = initial_state(start, look.beside, identity, estimated)
     while unfinished(state):
         step = next_step(state)
         if state.iteration > 0:  # the first step, of length zero, is a look at the start
             nowhere = look._replace(f=np.nan * state.f)
             look = look_at(step.x) if np.all(np.isfinite(step.x)) else nowhere
         verdict = judge(state, step, look)
-        hessian = look.hessian if verdict.renew else state.hessian
+        hessian = state.hessian
+        if verdict.renew:
+            at = point_after(state, step, verdict)
+            hessian = look.hessian if hessian_at is None else hessian_at(at)
         state = conclude(state, step, look, verdict, hessian)
     return ended(state)
 

@@ -48,7 +48,13 @@ def follows_gradient(
     Returns:
         Whether it does; true where f is not finite at one of the five. No derivative goes through.
     """
-    direction = direction_of_look(mode, precision, room)
+    return follows_along(f, mode, direction_of_look(mode, precision, room))
+
+
+def follows_along(
+    f: Callable[[Array], Array], mode: Float[Array, " D"], direction: Float[Array, " D"]
+) -> Bool[Array, ""]:
+    """The same for a direction of :func:`direction_of_look`."""
     nodes, unit = jnp.asarray(NODES, mode.dtype), jnp.ones((), mode.dtype)
     line, constants = jax.closure_convert(lambda t: f(mode + t * direction), unit)
     constants = lax.stop_gradient(constants)  # a loop of unknown length has no reverse mode

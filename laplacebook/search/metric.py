@@ -1,7 +1,7 @@
 """Distances in posterior standard deviations, by the curvature at a point."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +11,9 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
+
+if TYPE_CHECKING:
+    from laplacebook.search.sparse_metric import SparseMetric
 
 FEW = 16  # coordinates: up to here an eigendecomposition costs next to nothing
 COARSEST = 1e-3  # posterior standard deviations: no mode is certified to less than that
@@ -145,13 +148,15 @@ class CholeskyMetric(NamedTuple):
         return self.scale * (step + more * self.ridge)
 
 
-Metric = EigenMetric | CholeskyMetric
+Metric = Union[EigenMetric, CholeskyMetric, "SparseMetric"]
+Curvature = Numbers  # a matrix, shape (D, D); or a SparsePrecision
 
 
-def units(hessian: Float[Numbers, "D D"]) -> Float[Numbers, " D"]:
+def units(hessian: Curvature) -> Float[Numbers, " D"]:
     """The diagonal of a Hessian to the power -1/2, shape (D,); one where it is zero."""
-    xp = namespace(hessian)
-    diagonal = xp.abs(xp.diagonal(hessian))
+    sparse = isinstance(hessian, Precision)
+    xp = np if sparse else namespace(hessian)
+    diagonal = abs(hessian.diagonal_of_matrix() if sparse else xp.diagonal(hessian))
     return xp.where(diagonal > 0, 1 / xp.sqrt(diagonal), 1)
 
 
@@ -160,9 +165,19 @@ def has_hessian(x: Float[Numbers, " D"]) -> bool:
     return x.size <= FEW or namespace(x) is np
 
 
-def metric_at(hessian: Float[Numbers, "D D"]) -> Metric:
+def product(hessian: Curvature, v: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
+    """H v."""
+    return hessian.matvec(v) if isinstance(hessian, Precision) else hessian @ v
+
+
+def metric_at(hessian: Curvature) -> Metric:
     """The metric of a Hessian; that of one that is not finite is not regular."""
-    xp, scale = namespace(hessian), units(hessian)
+    scale = units(hessian)
+    if isinstance(hessian, Precision):
+        from laplacebook.search.sparse_metric import SparseMetric
+
+        return SparseMetric.of(scale, hessian, float(rounding_floor(scale.size, scale.dtype)))
+    xp = namespace(hessian)
     scaled = scale[:, None] * hessian * scale
     finite = xp.all(xp.isfinite(scaled))
     scaled = xp.where(finite, scaled, xp.eye(scale.size, dtype=scale.dtype))

@@ -7,10 +7,20 @@ Pure functions of a state, so that the log joint may be evaluated within a compi
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from laplacebook.base.namespace import Numbers, branch, namespace, select
-from laplacebook.search.metric import Metric, decrement, has_hessian, metric_at, probe, tolerance
+from laplacebook.gaussian.precision import Precision
+from laplacebook.search.metric import (
+    Curvature,
+    Metric,
+    decrement,
+    has_hessian,
+    metric_at,
+    probe,
+    product,
+    tolerance,
+)
 
 MAX_ITERATIONS = 1000
 ACCEPTANCE = 1e-4  # of the predicted decrease
@@ -34,7 +44,7 @@ class State(NamedTuple):
     f: Numbers
     beside: Any
     gradient: Numbers
-    hessian: Numbers  # at x if exact, else where it was last evaluated
+    hessian: Curvature  # at x if exact, else where it was last evaluated
     exact: Numbers
     metric: Metric  # by that Hessian
     inverse: Numbers | None  # an estimate of the inverse curvature at x in that metric
@@ -54,7 +64,7 @@ class Look(NamedTuple):
     f: Numbers
     beside: Any
     gradient: Numbers
-    hessian: Numbers | None
+    hessian: Curvature | None
 
 
 class Step(NamedTuple):
@@ -93,10 +103,24 @@ class Verdict(NamedTuple):
     stuck: Numbers
 
 
-def initial_state(start: Numbers, beside: Any) -> State:
-    """A state without a slope, whose first step has length zero and evaluates the start."""
-    xp = namespace(start)
-    identity, zero = xp.eye(start.size, dtype=start.dtype), xp.zeros_like(start)
+def initial_state(
+    start: Float[Numbers, " D"],
+    beside: Any,
+    identity: Curvature | None = None,
+    estimated: bool | None = None,
+) -> State:
+    """A state without a slope, whose first step has length zero and evaluates the start.
+
+    Args:
+        start: shape (D,).
+        beside: what has the shape of what f returns beside its value.
+        identity: of the kind that the Hessian is; by default a matrix.
+        estimated: whether the curvature is estimated in between from the gradients; by default where a Hessian
+            costs many of them.
+    """
+    xp, zero = namespace(start), namespace(start).zeros_like(start)
+    identity = xp.eye(start.size, dtype=start.dtype) if identity is None else identity
+    estimated = not has_hessian(start) if estimated is None else estimated
     no, one = xp.zeros((), bool), xp.ones((), start.dtype)
     return State(
         x=start,
@@ -106,7 +130,7 @@ def initial_state(start: Numbers, beside: Any) -> State:
         hessian=identity,
         exact=no,
         metric=metric_at(identity),
-        inverse=None if has_hessian(start) else identity,
+        inverse=identity if estimated else None,
         decrement=xp.inf * one,
         damping=0 * one,
         growth=2 * one,
@@ -154,8 +178,9 @@ def judge(state: State, step: Step, look: Look) -> Verdict:
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
     arrives = (left < enough / 4) | ((left < NEAR) & (state.decrement >= NEAR))
+    known = state.inverse is None
     # A step that failed by an estimated curvature is tried again with the Hessian.
-    renew = xp.where(accept, first | slow | arrives | has_hessian(x), ~(state.exact | probing))
+    renew = xp.where(accept, first | slow | arrives | known, ~(state.exact | probing))
     return Verdict(accept, renew, ratio, seen, certified, stuck & (state.exact | first))
 
 
@@ -164,9 +189,7 @@ def point_after(state: State, step: Step, verdict: Verdict) -> Float[Numbers, " 
     return select(verdict.accept, step.x, state.x)
 
 
-def conclude(
-    state: State, step: Step, look: Look, verdict: Verdict, hessian: Float[Numbers, "D D"]
-) -> State:
+def conclude(state: State, step: Step, look: Look, verdict: Verdict, hessian: Curvature) -> State:
     """The state after a step, with the Hessian that the verdict asked for."""
     first, probing, accept = state.iteration == 0, step.probing, verdict.accept
     hold = first | probing | (~accept & ~state.exact)
@@ -209,7 +232,7 @@ def _step(state: State, probing: Numbers) -> tuple[Numbers, Numbers]:
         metric.unwhiten(state.side * probe(state.x)),
         metric.step(state.gradient, state.damping),
     )
-    predicted = -step @ (state.gradient + state.hessian @ step / 2)
+    predicted = -step @ (state.gradient + product(state.hessian, step) / 2)
     if state.inverse is None:
         return step, predicted
     lengths = -state.inverse @ metric.whiten(state.gradient)
@@ -223,8 +246,11 @@ def _distance(slope: Numbers, inverse: Numbers | None) -> Numbers:
 
 
 def _finite(look: Look) -> Numbers:
-    parts = (look.f, look.gradient, look.hessian)
     xp = namespace(look.gradient)
+    hessian = look.hessian
+    if isinstance(hessian, Precision):  # of which the factor may be NaN
+        hessian = hessian.matvec(xp.ones_like(look.gradient))
+    parts = (look.f, look.gradient, hessian)
     return xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in parts if x is not None]))
 
 
@@ -234,25 +260,41 @@ def _inverse(
     """The identity where the Hessian is known, else what explains the change of the slope (BFGS)."""
     if state.inverse is None:
         return None
+    xp = namespace(step)
     seen, moved = step @ change, state.inverse @ change
-    cross = jnp.outer(step, moved)
-    update = (1 + change @ moved / seen) * jnp.outer(step, step) - cross - cross.T
+    cross = xp.outer(step, moved)
+    update = (1 + change @ moved / seen) * xp.outer(step, step) - cross - cross.T
     usable = accept & (seen > STEADY * (step @ step))
-    updated = jnp.where(usable, state.inverse + update / seen, state.inverse)
-    return jnp.where(renew, jnp.eye(step.size, dtype=step.dtype), updated)
+    updated = xp.where(usable, state.inverse + update / seen, state.inverse)
+    return xp.where(renew, xp.eye(step.size, dtype=step.dtype), updated)
 
 
 def _is_parabola(
     predicted: Numbers, enough: Numbers, noise: Numbers, ahead: Seen, behind: Seen
 ) -> Numbers:
     """Whether the probes on both sides found the parabola; their mean is free of odd terms."""
-    rise, bend = (ahead.rise + behind.rise) / 2, (ahead.bend - behind.bend) / 2
-    xp = namespace(bend)
-    size, shared = probe(bend), (ahead.bend + behind.bend) / 2
+    rise = (ahead.rise + behind.rise) / 2
+    xp = namespace(rise)
+    return is_straight(ahead.bend, behind.bend, enough) & (xp.abs(rise + predicted) <= JUMP + noise)
+
+
+def is_straight(
+    ahead: Float[Numbers, " D"], behind: Float[Numbers, " D"], enough: Numbers | float
+) -> Bool[Numbers, ""]:
+    """Whether the gradient changes over a probe as it does on a parabola.
+
+    Args:
+        ahead: by how much it changes, in posterior standard deviations, shape (D,).
+        behind: to the other side.
+        enough: the decrement that is small enough.
+    """
+    xp = namespace(ahead)
+    bend, shared = (ahead - behind) / 2, (ahead + behind) / 2
+    size = probe(bend)
     straight = xp.abs(bend - size) <= STEADY * xp.abs(size) + 4 * enough
     # What both sides share: a gradient that is wrong at x alone, where kinks of two terms cancel.
     right = xp.abs(shared) <= xp.abs(size) + 4 * enough
-    return xp.all(straight & right) & (xp.abs(rise + predicted) <= JUMP + noise)
+    return xp.all(straight & right)
 
 
 def _damping(

@@ -14,19 +14,34 @@ from laplacebook.base.errors import (
 )
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.not_finite import not_finite, or_in_double, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
-from laplacebook.search.metric import COARSEST, EDGE, rounding_floor, units
+from laplacebook.search.looks import slope_look
+from laplacebook.search.metric import (
+    COARSEST,
+    EDGE,
+    Curvature,
+    irregular_signs,
+    rounding_floor,
+    units,
+)
 from laplacebook.search.newton_step import MAX_ITERATIONS
 
+_LOOKED_AT = 3000  # coordinates, across each of which four gradients are taken
+_POWERS = 30  # of the inverse of a curvature, which find its smallest eigenvalue
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
 
 
 def explain(
-    density: ModelDensity, u: Float[Array, " D"], certificate: Certificate, stationary: bool
+    density: ModelDensity,
+    u: Float[Array, " D"],
+    certificate: Certificate,
+    stationary: bool,
+    sparse: bool = False,
 ) -> LaplaceError:
     """The error for a search that ended at u without a certificate.
 
@@ -35,11 +50,13 @@ def explain(
         u: where the search stood, shape (D,).
         certificate: what is known of that point.
         stationary: whether it is a mode by its derivatives, and fails in another way.
+        sparse: whether the Hessian was kept sparse.
 
     Returns:
         The error to raise: NonFinite, NotConverged or NotPositiveDefinite.
     """
-    value, terms, hessian, finite, wrong = _look_at_all(density, u)
+    look = _look_by_gradients if sparse or density.only_gradients else _look_at_all
+    value, terms, hessian, finite, wrong = look(density, u)
     first = certificate.iterations <= 1
     edge = [] if first else _sites_at_edge(density, u, terms, hessian)
     if edge:
@@ -61,7 +78,7 @@ def explain(
 
 def _look_at_all(
     density: ModelDensity, u: Array
-) -> tuple[Array, Terms, Array, bool, ModelDensity | None]:
+) -> tuple[Array, Terms, Curvature, bool, ModelDensity | None]:
     """f, the terms of its last part, the Hessian, whether all is finite, and which part is wrong."""
     finite, wrong, value, hessian = True, None, jnp.zeros(()), jnp.zeros((u.size, u.size))
     for part in density.parts():
@@ -72,6 +89,28 @@ def _look_at_all(
     return value, terms, hessian, finite, wrong
 
 
+def _look_by_gradients(
+    density: ModelDensity, u: Array
+) -> tuple[Array, Terms, Curvature, bool, ModelDensity | None]:
+    """The same of a density with a sparse Hessian, or with gradients alone."""
+    from laplacebook.search.differences import hessian_by_differences
+    from laplacebook.search.sparse_search import pattern_of
+
+    point = np.asarray(u)
+    look = slope_look(density, point)
+    terms, valid = jax.tree.map(np.asarray, look.beside)
+    hessian: Curvature = None
+    if density.only_gradients:
+        hessian = hessian_by_differences(density, point)
+        bent = np.isfinite(hessian).all()
+    else:
+        pattern = pattern_of(density, point)
+        hessian = pattern.precision(jax.device_get(pattern.parts_at(density, point)))
+        bent = np.isfinite(hessian.entries).all()
+    finite = bool(np.isfinite(look.f) and np.isfinite(look.gradient).all() and bent)
+    return jnp.asarray(look.f), terms, hessian, finite, None if finite and valid else density
+
+
 @jit_quickly
 def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, Array]:
     """f, its terms, the Hessian, whether all derivatives are finite, and whether u is valid."""
@@ -80,14 +119,13 @@ def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, 
     return value, terms, hessian, jnp.array(finite).all(), density.valid(u)
 
 
-def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Array) -> list[str]:
+def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Curvature) -> list[str]:
     """The sites with an element at the end of its interval, as far as rounding can tell.
 
     In the constrained space: within a thousandth of its curvature's width. In the unconstrained
     space the end is infinitely far, and FAR is as good.
     """
-    diagonal = np.abs(np.diagonal(hessian))
-    width = 1 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
+    width = np.asarray(units(hessian))
     near = np.asarray(terms.room) <= np.maximum(EDGE * width, 1e-6 * np.abs(u))
     if density.space == "unconstrained":
         coordinates = density.unravel(u)
@@ -110,14 +148,14 @@ def _boundary(density: ModelDensity, u: Array, sites: list[str]) -> NotConverged
     )
 
 
-def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositiveDefinite:
+def _not_positive_definite(density: ModelDensity, hessian: Curvature) -> NotPositiveDefinite:
     scale = np.asarray(units(hessian))
-    values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
-    direction = scale * vectors[:, 0]
+    lowest, direction = _lowest(hessian, scale)
+    direction = scale * direction
     direction = direction / np.max(np.abs(direction))
     names = density.coordinate_names()
     parts = [f"{w:+.2g} {name}" for w, name in zip(direction, names, strict=True) if abs(w) > 0.05]
-    upward = values[0] < -rounding_floor(len(names), values.dtype)
+    upward = lowest < -rounding_floor(len(names), scale.dtype)
     bend = "curves upwards" if upward else "is flat"
     why = reasons(density)
     return NotPositiveDefinite(
@@ -125,8 +163,24 @@ def _not_positive_definite(density: ModelDensity, hessian: Array) -> NotPositive
         f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
         "mode with a Gaussian around it.",
         causes=why.unbounded if upward else why.flat,
-        remedy=f"{why.remedy} Nothing was added to the diagonal.{or_in_double(hessian)}",
+        remedy=f"{why.remedy} Nothing was added to the diagonal.{or_in_double(jnp.asarray(scale))}",
     )
+
+
+def _lowest(hessian: Curvature, scale: np.ndarray) -> tuple[float, np.ndarray]:
+    """The smallest eigenvalue of a Hessian in units of its diagonal, and its eigenvector."""
+    if not isinstance(hessian, Precision):
+        values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
+        return values[0], vectors[:, 0]
+    from laplacebook.search.sparse_metric import SparseMetric
+
+    floor = float(rounding_floor(scale.size, scale.dtype))
+    raised = SparseMetric.of(scale, hessian, floor).precision
+    direction = irregular_signs(3, scale.size)
+    for _ in range(_POWERS):
+        direction = raised.solve(direction / scale) / scale
+        direction = direction / np.linalg.norm(direction)
+    return float((scale * direction) @ hessian.matvec(scale * direction)), direction
 
 
 def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
@@ -139,9 +193,11 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
     )
 
 
-def _kinks(density: ModelDensity, u: Array, hessian: Array) -> list[tuple[str, float]]:
-    """The coordinates across which the slope jumps by as much however near one looks."""
-    scale = units(hessian)
+def _kinks(density: ModelDensity, u: Array, hessian: Curvature) -> list[tuple[str, float]]:
+    """The coordinates across which the slope jumps by as much however near one looks; of very many none."""
+    scale = jnp.asarray(units(hessian))
+    if u.size > _LOOKED_AT:
+        return []
     far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from laplacebook.base.namespace import Numbers, branch, namespace
-from laplacebook.curvature.eigenvalues import ritz
+from laplacebook.curvature.eigenvalues import condition_number, ritz
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.lbfgs_step import descend_by, descent_from
@@ -22,7 +22,6 @@ ROUNDS = 100
 STEPS = 100  # of L-BFGS in a round
 STALLED = 3  # rounds that bring the point no nearer
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
-EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 
 
 class Rounds(NamedTuple):
@@ -173,7 +172,7 @@ def ended(state: Rounds, tolerance: Numbers | float) -> Search:
     settled = near(state, tolerance) & (state.lowest >= 0)
     condition = branch(
         settled,
-        lambda: _condition_number(state.precision),
+        lambda: condition_number(state.precision),
         lambda: xp.asarray(xp.inf, state.x.dtype),
     )
     certificate = Certificate(settled, state.decrement, state.iterations, condition)
@@ -189,10 +188,3 @@ def _lowest(product: Callable, x: Numbers, precision: Precision) -> tuple[Number
     rounding = jnp.finfo(x.dtype).eps ** 0.5 * xp.max(xp.abs(values))
     lowest = xp.where(values[0] >= -rounding, 0, values[0])
     return precision.whitened(vectors[0]), lowest.astype(x.dtype)
-
-
-def _condition_number(precision: Precision) -> Numbers:
-    """Of A scaled to a unit diagonal, by Lanczos with it and with its inverse: never too large."""
-    root = precision.diagonal_of_matrix() ** 0.5
-    above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
-    return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]

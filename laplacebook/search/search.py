@@ -19,7 +19,7 @@ from jaxtyping import Array
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.curvature.hessian import hessian_product, twice_differentiable
 from laplacebook.curvature.precision_at import entries_at, kept, precision_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
@@ -29,6 +29,7 @@ from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import drive, looks_as_its_gradient
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
+from laplacebook.search.looks import look, slope_look, work_of_search
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
@@ -36,7 +37,6 @@ from laplacebook.search.rounds import Rounds, round_from
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
-LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
@@ -69,6 +69,8 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
 
 
 def _search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+    if settings.structure == "sparse" or density.only_gradients:
+        return _of_numbers(density, start, settings)
     past = _past_of(density, settings)
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
@@ -79,6 +81,35 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if not is_small(density, u.size):
         return _compiled(density, start, settings)
     return _driven(density, off_centre(u, room), sizes, settings, past)
+
+
+def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+    """A search that looks at numbers all the way: of a sparse Hessian, or by gradients alone."""
+    if not is_eager():
+        raise ValueError(
+            'A fit by structure="sparse", or of marginalize(model, sites, structure="sparse"), looks at '
+            "numbers, and does not work within jit, vmap or grad; the marginal model itself does, as in NUTS."
+        )
+    if settings.curvature != "hessian":
+        raise ValueError(
+            f'curvature="{settings.curvature}" is not known of a model with a sparse integral: use "hessian".'
+        )
+    parts, room = jax.device_get(_begin(density, start, settings))
+    point = off_centre(np.concatenate(parts), room)
+    with np.errstate(all="ignore"), twice_differentiable():
+        if settings.structure == "sparse" and not density.only_gradients:
+            from laplacebook.search.sparse_search import sparse_search
+
+            found, sound = sparse_search(density, point)
+        else:
+            from laplacebook.search.differences import search_by_differences
+
+            found, sound = search_by_differences(density, point)
+            sizes = [part.size for part in parts]
+            found = found._replace(curvature=kept(found.curvature, sizes, settings.structure))
+        terms = found.beside
+        sound = sound and bool(inside(density.space, terms.room, found.curvature))
+        return jax.device_put(_fit(found, np.asarray(sound)))
 
 
 @dataclass
@@ -107,7 +138,9 @@ def _known_past(structure: PyTreeDef, shapes: tuple, settings: Settings) -> _Pas
 
 
 def is_small(density: ModelDensity, size: int) -> bool:
-    """Whether the log joint of so many coordinates, with its derivatives, takes a millisecond or so."""
+    """Whether the log joint of so many coordinates, with two derivatives, takes a millisecond or so."""
+    if density.only_gradients:
+        return False
     return size <= COORDINATES and size * max(size, numbers_in(density)) <= WORK
 
 
@@ -120,12 +153,6 @@ def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tu
     return [jnp.ravel(parts[site.name]) for site in density.sites], density.room(start)
 
 
-@jit_quickly
-def look(density: ModelDensity, u: Array) -> tuple:
-    """f at u, beside it its terms and whether u is valid, and its derivatives."""
-    return value_gradient_hessian(density.loss_and_validity, u)
-
-
 def _driven(
     density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings, past: _Past
 ) -> Fit:
@@ -134,8 +161,7 @@ def _driven(
     def look_at(u: np.ndarray) -> Look:
         nonlocal shortest
         begin = time.perf_counter()
-        value, beside, gradient, hessian = look(density, u)
-        seen = Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+        seen = look(density, u)
         shortest = min(shortest, time.perf_counter() - begin)
         return seen
 
@@ -162,10 +188,6 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
     nudged = off_centre(u, room)
     u = nudged if start is None else np.where(u == 0, nudged, u)
 
-    def look_at(u: np.ndarray) -> Look:
-        value, beside, gradient = _slope(density, u)
-        return Look(np.asarray(value), beside, np.asarray(gradient), None)
-
     def precision_there(u: np.ndarray) -> Precision:
         return on_host(_factorised(_entries(density, u, settings), settings.structure))
 
@@ -174,8 +196,9 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
         return np.asarray(u), np.asarray(steps)
 
     def product(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.asarray(_product(density, u, v))
+        return np.asarray(hessian_product(density, u, v))
 
+    look_at = partial(slope_look, density)
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive_rounds(look_at, precision_there, round_there, product, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)
@@ -191,23 +214,12 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
     return jax.device_put(fit)
 
 
-def _work(density: ModelDensity, *_: Any, **__: Any) -> int:
-    return numbers_in(density) * LOOKS
-
-
-@partial(jit_quickly, work=_work, half=True)
-def _slope(density: ModelDensity, u: Array) -> tuple:
-    """f at u, beside it its terms and whether u is valid, and its gradient."""
-    (value, beside), gradient = jax.value_and_grad(density.loss_and_validity, has_aux=True)(u)
-    return value, beside, gradient
-
-
-@partial(jit_quickly, work=_work, half=True, static_argnames="settings")
+@partial(jit_quickly, work=work_of_search, half=True, static_argnames="settings")
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings)
 
 
-@partial(jit_quickly, work=_work)
+@partial(jit_quickly, work=work_of_search)
 def _round(density: ModelDensity, state: Rounds, tolerance: Array | float) -> tuple[Array, Array]:
     return round_from(lambda u: density.loss(u)[0], state, tolerance)
 
@@ -216,18 +228,12 @@ def _round(density: ModelDensity, state: Rounds, tolerance: Array | float) -> tu
 _factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)
 
 
-@partial(jit_quickly, work=_work, half=True)
-def _product(density: ModelDensity, u: Array, v: Array) -> Array:
-    """The Hessian of f at u times a vector."""
-    return jax.jvp(jax.grad(lambda u: density.loss(u)[0]), (u,), (v,))[1]
-
-
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     return compiled_search(density, start, tolerance, settings=replace(settings, tolerance=None))
 
 
-@partial(jit_quickly, work=_work, static_argnames="settings")
+@partial(jit_quickly, work=work_of_search, static_argnames="settings")
 def compiled_search(
     density: ModelDensity, start: Array | None, tolerance: Array | float, settings: Settings
 ) -> Fit:

@@ -216,7 +216,7 @@ def test_refused(case):
 
 def test_refused_structure_dependence_and_missing_values(marginal, approx):
     with pytest.raises(ValueError, match='structure is "dense"'):
-        lb.marginalize(groups, "z", structure="sparse")
+        lb.marginalize(groups, "z", structure="banded")
     with pytest.raises(lb.UnsupportedModel, match="prior of 'z' depends on 'tau'"):
         lb.laplace(lb.marginalize(groups, "tau"), Y)
     with pytest.raises(ValueError, match=r"lacks the latent sites \['tau'\]"):

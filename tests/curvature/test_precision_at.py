@@ -222,7 +222,8 @@ def test_what_a_structure_cannot_hold_is_refused(model, structure, error, words)
     ("options", "words"),
     [
         ({"curvature": "fisher"}, ", ".join(CURVATURES)),
-        ({"structure": "sparse"}, ", ".join(STRUCTURES)),
+        ({"structure": "banded"}, ", ".join(STRUCTURES)),
+        ({"structure": "sparse", "curvature": "gauss_newton"}, 'of curvature="hessian"'),
         ({"curvature": "hessian", "structure": "kronecker"}, "dense, diagonal, block, last_layer"),
         ({"structure": "low_rank"}, "rank="),
         ({"rank": 3}, "rank="),

@@ -1,0 +1,322 @@
+"""The log of the integral of many effects by Laplace's method, with its exact gradient, within JAX's programs.
+
+Of L(z, h) = -log p(D, z, h) with its minimum z(h) and the sparse Hessian A there,
+
+``log p(D, h) = -L - (1/2) log |A| + (d/2) log 2 pi``,
+
+and its slope is that of -L - (1/2) tr(A^-1 A(z, h)) + v' dL/dz, with A^-1 and v = A^-1 d/dz (1/2) log |A| held
+still: of A^-1 only the entries where A has some are needed. The log joint and its derivatives are part of the
+program, and what factorises is called on the host.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import log, pi
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import loud
+from laplacebook.curvature.hessian import hessian_product
+from laplacebook.curvature.sparse_hessian import Parts, SparseHessian
+from laplacebook.gaussian.sparse import SparsePrecision
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.start import off_centre
+from laplacebook.search.follows_gradient import direction_of_look, follows_along
+from laplacebook.search.looks import middle
+from laplacebook.search.metric import irregular_signs, probe, rounding_floor, units
+from laplacebook.search.newton_step import JUMP, is_straight
+from laplacebook.search.sparse_metric import SparseMetric, is_definite
+from laplacebook.search.sparse_search import pattern_of, require_factor
+
+_STEPS = 100
+_HALVINGS = 30
+_ENOUGH = 1e-9  # posterior standard deviations: the Newton decrement of a mode
+_PASSABLE = 1e-6  # where rounding keeps it from becoming smaller
+_CLOSE = 1e-3  # so near the mode the values of f say less than the slope
+_DECREASE = 1e-4  # of the predicted decrease
+
+Loss = Callable[[Array], Float[Array, ""]]
+
+
+@dataclass(eq=False)
+class SparseIntegral:
+    """The integral over all latent sites of a density whose Hessian is sparse.
+
+    It remembers the last mode, where the next search begins: of effects with one mode that is the one which is
+    found, whatever came before, up to rounding.
+
+    Attributes:
+        pattern: of the Hessian.
+        start: where the first search begins, shape (d,).
+        number: of the pattern, among those that data of the same shapes had.
+    """
+
+    pattern: SparseHessian
+    start: np.ndarray
+    number: int
+    _mode: np.ndarray | None = None
+    _precision: SparsePrecision | None = None
+
+    def __call__(self, density: ModelDensity) -> Float[Array, ""]:
+        """The log of the integral; NaN where there is no mode. Of a density with this pattern."""
+        return _integral(self, density)
+
+    def last_mode(self, _: Numbers) -> Float[np.ndarray, " d"]:
+        """The mode that was found last; the argument keeps XLA from asking once for all."""
+        return self.start if self._mode is None else self._mode
+
+    @np.errstate(all="ignore")
+    def newton_step(
+        self, z: Numbers, gradient: Numbers, parts: Parts, moved: Numbers
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """The step from z, the Newton decrement and log |A|: on the host.
+
+        Args:
+            z: shape (d,).
+            gradient: there.
+            parts: the Hessian there.
+            moved: its product with a vector of :func:`irregular_signs`, which has to be that of its parts.
+        """
+        z, gradient, moved, parts = jax.tree.map(np.asarray, (z, gradient, moved, parts))
+        nothing = np.full_like(z, np.nan), np.array(np.nan), np.array(np.nan)
+        if not np.isfinite(gradient).all():
+            return nothing
+        precision = self._factorised(parts)
+        if self.pattern.differs(precision, irregular_signs(2, z.size), moved):
+            return nothing
+        if not is_definite(precision):
+            step = self._metric(precision).step(gradient, 0.0)
+            return step, np.array(np.inf), np.array(np.nan)
+        step = -precision.solve(gradient)
+        decrement = np.sqrt(-step @ gradient)
+        if decrement < _CLOSE:
+            self._mode = z
+        return step, decrement, np.asarray(precision.log_determinant())
+
+    @np.errstate(all="ignore")
+    def ways(self, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+        """A short step in all directions and a long one in some, at which a mode is looked at: on the host."""
+        precision = self._factorised(jax.tree.map(np.asarray, parts))
+        room = np.full_like(self.start, np.inf)
+        return precision.whitened(probe(self.start)), direction_of_look(self.start, precision, room)
+
+    @np.errstate(all="ignore")
+    def bends(self, parts: Parts, ahead: Numbers, behind: Numbers) -> np.ndarray:
+        """Whether f bends by its Hessian, which is positive definite beyond rounding: on the host.
+
+        Args:
+            parts: the Hessian at the mode.
+            ahead: the gradient after the short step.
+            behind: after the step to the other side.
+        """
+        ahead, behind, parts = jax.tree.map(np.asarray, (ahead, behind, parts))
+        precision = self._factorised(parts)
+        if not is_definite(precision):
+            return np.zeros((), bool)
+        regular = self._metric(precision).regular
+        one, other = precision.half_solve(ahead), precision.half_solve(behind)
+        return np.asarray(
+            regular & is_straight(one, other, float(np.sqrt(np.finfo(ahead.dtype).eps)))
+        )
+
+    @np.errstate(all="ignore")
+    def inverse(self, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+        """The entries of A^-1 where A has some, and A^-1 W: on the host."""
+        precision = self._factorised(jax.tree.map(np.asarray, parts))
+        return precision.inverse_at_entries(), precision.solve(precision.left)
+
+    @np.errstate(all="ignore")
+    def solve(self, parts: Parts, v: Numbers) -> Float[np.ndarray, " d"]:
+        """A^-1 v, on the host."""
+        return self._factorised(jax.tree.map(np.asarray, parts)).solve(np.asarray(v))
+
+    def _metric(self, precision: SparsePrecision) -> SparseMetric:
+        floor = float(rounding_floor(self.start.size, self.start.dtype))
+        return SparseMetric.of(units(precision), precision, floor)
+
+    def _factorised(self, parts: Parts) -> SparsePrecision:
+        """With the factor of the call before, if that was the same matrix."""
+        last = self._precision
+        same = last is not None and all(
+            np.array_equal(*pair)
+            for pair in zip((last.entries, last.left, last.middle), parts, strict=True)
+        )
+        if last is None or not same:
+            last = self._precision = self.pattern.precision(Parts(*map(np.array, parts)))
+        return last
+
+
+_INTEGRALS: dict[tuple, SparseIntegral] = {}
+_KEPT = 50
+
+
+def keep_integral(density: ModelDensity) -> int:
+    """Look at the pattern of a density, where its numbers are known, for all programs of such densities.
+
+    Returns:
+        The number of the pattern, another one for each.
+
+    Raises:
+        UnsupportedModel, LaplaceError: as :func:`~laplacebook.search.sparse_search.sparse_search` says.
+    """
+    start = np.asarray(middle(density), float)
+    start = off_centre(start, np.full_like(start, np.inf))
+    pattern = pattern_of(density, start)
+    known = _INTEGRALS.get(density.program)
+    if known is None or known.pattern is not pattern:
+        require_factor(density, pattern)
+        number = 0 if known is None else known.number + 1
+        while len(_INTEGRALS) >= _KEPT:
+            del _INTEGRALS[next(iter(_INTEGRALS))]
+        known = _INTEGRALS[density.program] = SparseIntegral(pattern, start, number)
+    return known.number
+
+
+def kept_integral(density: ModelDensity) -> SparseIntegral | None:
+    """The integral of a density that was looked at; else None."""
+    return _INTEGRALS.get(density.program)
+
+
+class _Found(NamedTuple):
+    """Where the search for the mode stands."""
+
+    z: Array
+    parts: Parts
+    step: Array
+    f: Array
+    decrement: Array
+    log_determinant: Array
+    iterations: Array
+    ended: Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _integral(whole: SparseIntegral, density: ModelDensity) -> Array:
+    return _forward(whole, density)[0]
+
+
+def _forward(whole: SparseIntegral, density: ModelDensity) -> tuple[Array, tuple]:
+    found = _newton(whole, density)
+    sound = (found.decrement <= _PASSABLE) & density.valid(found.z)
+    sound &= _looks_like_a_mode(whole, density, found)
+    factor = loud(sound, found.z.dtype)
+    half = (whole.start.size * log(2 * pi) - found.log_determinant) / 2
+    return (half - found.f) * factor, (density, found.z, found.parts, factor)
+
+
+def _backward(whole: SparseIntegral, kept: tuple, cotangent: Array) -> tuple:
+    density, z, parts, factor = kept
+    shapes = jax.ShapeDtypeStruct(parts.entries.shape, z.dtype), _like(parts.left)
+    inverse, solved = jax.pure_callback(whole.inverse, shapes, parts, vmap_method="sequential")
+    layout = whole.pattern.layout
+    weights = inverse * np.where(layout.rows == layout.cols, 1, 2)
+
+    def bend(z: Array, density: ModelDensity) -> Array:
+        """What has the slope of (1/2) log |A|: (1/2) tr(A^-1 dA)."""
+        here = whole.pattern.parts_at(density, z)
+        sparse = weights @ here.entries
+        left = 2 * jnp.sum((solved @ parts.middle) * here.left)
+        return (sparse + left + jnp.sum((parts.left.T @ solved) * here.middle)) / 2
+
+    slope = jax.grad(bend)(z, density)
+    v = jax.pure_callback(whole.solve, _like(z), parts, slope, vmap_method="sequential")
+
+    def value(density: ModelDensity) -> Array:
+        loss = _loss_of(density)
+        return jax.jvp(loss, (z,), (v,))[1] - loss(z) - bend(z, density)
+
+    (slopes,) = jax.vjp(value, density)[1](cotangent * factor)
+    return (slopes,)
+
+
+_integral.defvjp(_forward, _backward)
+
+
+def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
+    loss = _loss_of(density)
+    first = jnp.asarray(whole.start)
+    last = jax.pure_callback(whole.last_mode, _like(first), loss(first), vmap_method="sequential")
+    begin = jnp.where(jnp.isfinite(loss(last)), last, first)
+
+    def unfinished(state: _Found) -> Array:
+        return ~state.ended & (state.iterations < _STEPS)
+
+    def iterate(state: _Found) -> _Found:
+        z = _shorter(loss, state)
+        new = _look(whole, density, z)
+        # Where rounding keeps it from falling further.
+        settled = (new.decrement >= state.decrement / 2) & (state.decrement <= _PASSABLE)
+        better = jax.tree.map(lambda a, b: jnp.where(settled, a, b), state, new)
+        ended = settled | (new.decrement <= _ENOUGH) | ~jnp.isfinite(new.f)
+        ended |= jnp.isnan(new.decrement)
+        return better._replace(iterations=state.iterations + 1, ended=ended)
+
+    def search(z: Array) -> _Found:
+        start = _look(whole, density, z)
+        start = start._replace(ended=(start.decrement <= _ENOUGH) | jnp.isnan(start.decrement))
+        return lax.while_loop(unfinished, iterate, start)
+
+    found = search(begin)
+    # The last mode may be that of other data, from which no way leads here.
+    return lax.cond(found.decrement <= _PASSABLE, lambda: found, lambda: search(first))
+
+
+def _looks_like_a_mode(whole: SparseIntegral, density: ModelDensity, found: _Found) -> Array:
+    """The looks of a certificate: beside the mode f is a parabola, and further off it follows its gradient."""
+    loss = _loss_of(density)
+    like = _like(found.z)
+    short, long = jax.pure_callback(whole.ways, (like, like), found.parts, vmap_method="sequential")
+    (f_ahead, f_behind), (ahead, behind) = jax.lax.map(
+        jax.value_and_grad(loss), found.z + jnp.stack([short, -short])
+    )
+    straight = jax.pure_callback(
+        whole.bends,
+        _like(density.valid(found.z)),
+        found.parts,
+        ahead,
+        behind,
+        vmap_method="sequential",
+    )
+    jump = abs((f_ahead + f_behind) / 2 - found.f)
+    noise = 10 * jnp.finfo(found.f.dtype).eps * jnp.maximum(abs(found.f), 1)
+    return straight & (jump <= JUMP + noise) & follows_along(loss, found.z, long)
+
+
+def _look(whole: SparseIntegral, density: ModelDensity, z: Array) -> _Found:
+    value, gradient = jax.value_and_grad(_loss_of(density))(z)
+    parts = whole.pattern.parts_at(density, z)
+    moved = hessian_product(density, z, jnp.asarray(irregular_signs(2, z.size), z.dtype))
+    shapes = _like(z), _like(value), _like(value)
+    step, decrement, log_determinant = jax.pure_callback(
+        whole.newton_step, shapes, z, gradient, parts, moved, vmap_method="sequential"
+    )
+    zero, no = jnp.zeros((), int), jnp.zeros((), bool)
+    return _Found(z, parts, step, value, decrement, log_determinant, zero, no)
+
+
+def _shorter(loss: Loss, state: _Found) -> Array:
+    """Where the step leads, or half of it, or ..., until f falls as it should."""
+    close = state.decrement < _CLOSE
+    least = _DECREASE * jnp.minimum(state.decrement, 1) ** 2
+
+    def too_long(length: Array) -> Array:
+        falls = state.f - loss(state.z + length * state.step) >= least * length
+        return ~(falls | close) & (length > 0.5**_HALVINGS)
+
+    length = lax.while_loop(too_long, lambda length: length / 2, jnp.ones((), state.z.dtype))
+    return state.z + length * state.step
+
+
+def _loss_of(density: ModelDensity) -> Loss:
+    return lambda z: density.loss(z)[0]
+
+
+def _like(x: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)

@@ -1,0 +1,51 @@
+"""Looks at a log joint: small programs, between which Python decides where to look next."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.newton_step import Look
+
+INNER = 200  # looks at the log joint behind each look at its integral
+LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
+
+
+def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
+    """How many numbers a search computes, about."""
+    each = INNER if density.only_gradients else 1
+    return numbers_in(density) * LOOKS * each
+
+
+def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
+    """f at u, beside it its terms and whether u is valid, its gradient and its Hessian: in NumPy."""
+    value, beside, gradient, hessian = _bend(density, u)
+    return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
+
+
+def slope_look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
+    """The same without the Hessian."""
+    value, beside, gradient = _slope(density, u)
+    return Look(np.asarray(value), beside, np.asarray(gradient), None)
+
+
+@jit_quickly
+def middle(density: ModelDensity) -> Float[Array, " D"]:
+    """Where a search begins that is given no start: in the middle of the prior."""
+    return density.start()
+
+
+@jit_quickly
+def _bend(density: ModelDensity, u: Array) -> tuple:
+    return value_gradient_hessian(density.loss_and_validity, u)
+
+
+@partial(jit_quickly, work=work_of_search, half=True)
+def _slope(density: ModelDensity, u: Array) -> tuple:
+    (value, beside), gradient = jax.value_and_grad(density.loss_and_validity, has_aux=True)(u)
+    return value, beside, gradient

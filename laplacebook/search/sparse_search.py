@@ -1,0 +1,113 @@
+"""The search for the mode of many coordinates: Newton's method on the exact Hessian, kept sparse.
+
+The steps and the certificate are those of :mod:`laplacebook.search.newton_step`, in NumPy; in between the log joint
+and the entries of its Hessian are two programs.
+"""
+
+from functools import partial
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.base.errors import LaplaceError
+from laplacebook.base.progress import progress
+from laplacebook.curvature.sparse_hessian import SparseHessian
+from laplacebook.gaussian.memory import available_memory, gib
+from laplacebook.gaussian.sparse import SparsePrecision
+from laplacebook.gaussian.sparse_layout import SparseLayout
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.certificate import Search
+from laplacebook.search.driven import drive, looks_as_its_gradient
+from laplacebook.search.looks import slope_look
+
+_KEPT = 50
+_PATTERNS: dict[tuple, SparseHessian] = {}
+_COPIES = 6  # of the factor while it is made, with its structure
+
+
+def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tuple[Search, bool]:
+    """Where damped Newton steps from ``start`` end, with the precision there, and whether that is sound.
+
+    Args:
+        density: the log joint.
+        start: shape (D,).
+
+    Raises:
+        UnsupportedModel: the Hessian is not sparse.
+        LaplaceError: its factor does not fit into memory, or its pattern misses an entry.
+    """
+    pattern = pattern_of(density, start)
+    require_factor(density, pattern)
+    found = _drive(density, pattern, start)
+    if found.certificate.converged and pattern.misses(density, found.point, found.curvature):
+        pattern = kept_pattern(density, found.point)
+        require_factor(density, pattern)
+        found = _drive(density, pattern, found.point)
+        if pattern.misses(density, found.point, found.curvature):
+            raise LaplaceError(
+                f"A product with the Hessian of {density.name} at the mode differs from that of the entries "
+                "that were found: the pattern misses some.",
+                causes=[
+                    "a function of the model with a derivative of its own",
+                    "a noisy log joint",
+                ],
+                remedy='use structure="dense".',
+            )
+    terms, valid = found.beside
+    sound, found = bool(found.certificate.converged and valid), found._replace(beside=terms)
+    return found, sound and looks_as_its_gradient(partial(slope_look, density), found)
+
+
+def pattern_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> SparseHessian:
+    """Where the Hessian has entries: kept for a model and the shapes of its data, and looked at again at u.
+
+    Args:
+        density: the log joint.
+        u: a point in its domain, shape (D,).
+    """
+    known = _PATTERNS.get(density.program)
+    if known is not None:
+        precision = known.precision(jax.device_get(known.parts_at(density, u)))
+        if not known.misses(density, u, precision):
+            return known
+    return kept_pattern(density, u)
+
+
+def kept_pattern(density: ModelDensity, u: Float[np.ndarray, " D"]) -> SparseHessian:
+    """The pattern found anew about u of shape (D,), and kept."""
+    found = SparseHessian.of(density, u)
+    while len(_PATTERNS) >= _KEPT:
+        del _PATTERNS[next(iter(_PATTERNS))]
+    _PATTERNS[density.program] = found
+    return found
+
+
+def require_factor(density: ModelDensity, pattern: SparseHessian) -> None:
+    """Refuse a factor that does not fit into memory, before it is made.
+
+    Raises:
+        LaplaceError: it does not; the message says how large it would be.
+    """
+    layout = pattern.layout
+    needed, free = _COPIES * 8 * layout.fill, available_memory()
+    if free is None or needed <= free:
+        return
+    raise LaplaceError(
+        f"The sparse Hessian of {density.name} has {layout.rows.size:,} entries, but its factor has {layout.fill:,}, "
+        f"which takes {gib(needed)}, and {gib(free)} are available.",
+        causes=["sites that are crossed by thousands each, or a lattice of three dimensions"],
+        remedy='use structure="diagonal" for the mode alone, or NumPyro\'s SVI with AutoLowRankMultivariateNormal.',
+    )
+
+
+def _drive(density: ModelDensity, pattern: SparseHessian, start: np.ndarray) -> Search:
+    layout = SparseLayout.of(start.size, np.arange(0), np.arange(0))
+    identity = SparsePrecision.of(layout, np.ones_like(start))
+    with progress(None, None, unit="step", desc=f"{pattern.layout.fill:,} numbers a factor") as bar:
+
+        def hessian_at(u: np.ndarray) -> SparsePrecision:
+            bar.update()
+            return pattern.precision(jax.device_get(pattern.parts_at(density, u)))
+
+        return drive(partial(slope_look, density), start, hessian_at, identity)

@@ -1,0 +1,236 @@
+"""Many effects integrated out by a sparse Hessian, against the dense one, differences and TMB."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.beyond.sparse_integral import _INTEGRALS
+from laplacebook.model.density import ModelDensity
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+DATA = Path(__file__).parent / "data" / "ar1_counts.csv"
+SERIES = np.loadtxt(DATA, skiprows=2)
+
+
+def ar1(y, x=0.0):
+    b, log_s, p = (numpyro.sample(name, FLAT) for name in ("b", "log_s", "p"))
+    s, phi = jnp.exp(log_s), 2 / (1 + jnp.exp(-p)) - 1
+    states = dist.ImproperUniform(dist.constraints.real_vector, (), (len(y),))
+    z = numpyro.sample("z", states)
+    numpyro.factor("first", dist.Normal(0, s / jnp.sqrt(1 - phi**2)).log_prob(z[0]))
+    numpyro.factor("rest", dist.Normal(phi * z[:-1], s).log_prob(z[1:]).sum())
+    numpyro.sample("y", dist.Poisson(jnp.exp(b + z + x)).to_event(1), obs=y)
+
+
+LATTICE = np.arange(25).reshape(5, 5)
+EDGES = np.concatenate(
+    [
+        np.stack([LATTICE[1:].ravel(), LATTICE[:-1].ravel()]),
+        np.stack([LATTICE[:, 1:].ravel(), LATTICE[:, :-1].ravel()]),
+    ],
+    axis=1,
+)
+
+
+def icar(edges, y, x):
+    b, tau = numpyro.sample("b", dist.Normal(0, 2)), numpyro.sample("tau", dist.HalfNormal(2))
+    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([40]).to_event(1).mask(False))
+    squares = jnp.sum((phi[:25][edges[0]] - phi[:25][edges[1]]) ** 2) + jnp.sum(phi[25:] ** 2)
+    numpyro.factor("icar", -0.5 * tau * squares + 19.5 * jnp.log(tau))
+    numpyro.factor("soft", dist.Normal(0, 0.04).log_prob(jnp.sum(phi)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(b * x + phi)).to_event(1), obs=y)
+
+
+def crossed(one, other, x, y):
+    s = numpyro.sample("s", dist.HalfNormal(1).expand([2]).to_event(1))
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    a = numpyro.sample("a", dist.Normal(0, s[0]).expand([8]).to_event(1))
+    c = numpyro.sample("c", dist.Normal(0, s[1]).expand([5]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=a[one] + c[other] + w * x).to_event(1), obs=y)
+
+
+ONE, OTHER = RNG.integers(0, 8, 60), RNG.integers(0, 5, 60)
+X, BITS = RNG.normal(size=60), RNG.integers(0, 2, 60)
+# The model, the sites, the data, and which of these is a covariate.
+CASES = {
+    "series": (ar1, "z", (SERIES[:40], 0.3 * RNG.normal(size=40)), 1, [0.9, -1.0, 2.0]),
+    "map": (icar, "phi", (EDGES, RNG.poisson(2.0, 40), RNG.normal(size=40)), 2, [0.2, 0.3]),
+    "crossed": (crossed, ["a", "c"], (ONE, OTHER, X, BITS), 2, [-0.1, 0.2, 0.4]),
+}
+
+
+def loss_of(marginal, *args):
+    density = ModelDensity.of(marginal, args)
+    return lambda u: density.loss(u)[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradient_in_hyperparameters_and_in_data(name):
+    model, sites, data, k, u = CASES[name]
+    sparse, dense = (lb.marginalize(model, sites, structure=s) for s in ("sparse", "dense"))
+    sparse.prepare(data, {})
+
+    def loss(marginal, u, x):
+        return loss_of(marginal, *data[:k], x, *data[k + 1 :])(u)
+
+    u, x = jnp.array(u), jnp.array(data[k])
+    look = jax.jit(jax.value_and_grad(loss, (1, 2)), static_argnums=0)
+    (found, slopes), (value, expected) = (look(marginal, u, x) for marginal in (sparse, dense))
+    assert float(found) == pytest.approx(float(value), rel=1e-10)
+    for one, other in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
+    for way_u, way_x in ((1.0, 0.0), (0.0, 1.0)):
+        step = way_u * jnp.linspace(1, 2, u.size), way_x * jnp.cos(jnp.arange(x.size))
+        ahead, behind = (
+            look(sparse, u + sign * 1e-4 * step[0], x + sign * 1e-4 * step[1])[0]
+            for sign in (1, -1)
+        )
+        slope = float(slopes[0] @ step[0] + slopes[1] @ step[1])
+        assert float(ahead - behind) / 2e-4 == pytest.approx(slope, rel=1e-6, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def series():
+    return lb.marginalize(ar1, "z", structure="sparse")
+
+
+def test_under_all_transformations_it_says_the_same(series):
+    loss = loss_of(series, SERIES[:40])
+    points = jnp.array([[0.9, -1.0, 2.0], [1.1, -1.5, 3.0], [0.8, -0.5, 1.0]])
+    values = np.array([loss(u) for u in points])
+    slopes = np.array([jax.grad(loss)(u) for u in points])
+    for mapped in (jax.vmap, lambda f: lambda x: jax.lax.map(f, x)):
+        for compiled in (lambda f: f, jax.jit):
+            np.testing.assert_allclose(compiled(mapped(loss))(points), values, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(mapped(jax.grad(loss)))(points), slopes, 1e-8, 1e-9)
+    slope = jax.grad(lambda u: jnp.sum(jax.vmap(loss)(u)))(points)
+    np.testing.assert_allclose(slope, slopes, 1e-8, 1e-9)
+
+
+def test_a_fit_is_that_of_tmb(series):
+    approx = lb.laplace(series, SERIES)
+    assert float(approx.density.loss(approx.mode_vector)[0]) == pytest.approx(4158.187, abs=5e-4)
+    np.testing.assert_allclose(approx.mode_vector, [0.9807363, -1.204325, 2.954963], rtol=1e-6)
+    errors = [0.06923815, 0.05138142, 0.1377107]
+    np.testing.assert_allclose(np.sqrt(np.diagonal(approx.covariance)), errors, rtol=1e-5)
+    assert approx.certificate.converged
+
+
+def test_draws_and_the_effects_given_the_others(series):
+    y = SERIES[:40]
+    hyper = {"b": 0.9, "log_s": -1.0, "p": 2.0}
+    given, dense = (m.given(hyper, y) for m in (series, lb.marginalize(ar1, "z")))
+    np.testing.assert_allclose(given.mode["z"], dense.mode["z"], atol=1e-8)
+    assert float(given.log_evidence) == pytest.approx(float(dense.log_evidence), abs=1e-8)
+    samples = {name: np.full(60, value) for name, value in hyper.items()}
+    draws = series.sample(KEY, samples, y)["z"]
+    assert draws.shape == (60, 40)
+    scores = (draws - dense.mode["z"]) / np.sqrt(np.diagonal(dense.covariance))
+    assert abs(scores.mean()) < 0.15 and abs(scores.std() - 1) < 0.1
+
+
+def test_other_data_of_the_same_shapes_in_between():
+    """Its memory of the last mode, and of where the Hessian has entries, is of other data then."""
+    sparse, dense = (lb.marginalize(crossed, ["a", "c"], structure=s) for s in ("sparse", "dense"))
+    firsts = []
+    for one, bits in ((ONE, BITS), (ONE, 1 - BITS), (ONE[::-1], BITS), (ONE, BITS)):
+        fits = [lb.laplace(m, one, OTHER, X, bits) for m in (sparse, dense)]
+        evidences = [float(fit.log_evidence) for fit in fits]
+        assert evidences[0] == pytest.approx(evidences[1], abs=1e-6)
+        np.testing.assert_allclose(*(fit.mode_vector for fit in fits), atol=1e-7)
+        firsts.append(evidences[0])
+    assert firsts[0] == pytest.approx(firsts[3], abs=1e-10)
+    assert abs(firsts[0] - firsts[2]) > 1e-3
+
+
+def test_a_program_that_keeps_another_pattern_says_nothing():
+    marginal = lb.marginalize(crossed, ["a", "c"], structure="sparse")
+    program = jax.jit(lambda one, u: loss_of(marginal, one, OTHER, X, BITS)(u))
+    u = jnp.array([-0.1, 0.2, 0.4])
+    marginal.prepare((ONE, OTHER, X, BITS), {})
+    assert np.isfinite(program(ONE, u))
+    assert np.isnan(program(ONE[::-1].copy(), u))
+
+
+def test_data_that_a_program_takes_are_refused_before_they_were_seen():
+    marginal = lb.marginalize(ar1, "z", structure="sparse")
+    program = jax.jit(lambda y: loss_of(marginal, y)(jnp.array([1.0, -1.0, 2.0])))
+    with pytest.raises(lb.UnsupportedModel, match="cannot be seen within a compiled program"):
+        program(SERIES[:17])
+    marginal.prepare((SERIES[:17],), {})
+    assert np.isfinite(program(SERIES[:17]))
+
+
+def separable(x, y):
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    w = numpyro.sample("w", FLAT)
+    numpyro.sample("y", dist.Bernoulli(logits=w * x / s), obs=y)
+
+
+def kinked(y):
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Laplace(0, 0.1).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(z, s).to_event(1), obs=y)
+
+
+def hidden(y):
+    """A sum of squares of which JAX sees a half: a gradient that is not that of the function."""
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Normal(0, s).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(jax.lax.stop_gradient(3 * z) + z, 1).to_event(1), obs=y)
+
+
+def two_modes(y):
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([4]).to_event(1))
+    numpyro.sample("y", dist.Normal(z**2, s).to_event(1), obs=y)
+
+
+NOWHERE = {
+    "a tail": (separable, "w", (np.array([-2.0, -1, 1, 2]), np.array([0, 0, 1, 1]))),
+    "a kink": (kinked, "z", (np.zeros(3),)),
+    "a hidden slope": (hidden, "z", (np.array([3.0, -2.0, 4.0]),)),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_no_number_where_the_effects_have_no_mode(name):
+    model, sites, data = NOWHERE[name]
+    loss = loss_of(lb.marginalize(model, sites, structure="sparse"), *data)
+    dense = loss_of(lb.marginalize(model, sites), *data)
+    u = jnp.array([0.1])
+    assert np.isnan(jax.jit(dense)(u))
+    value, slope = jax.jit(jax.value_and_grad(loss))(u)
+    assert np.isnan(value) and np.isnan(slope).all()
+
+
+def test_a_start_on_a_ridge_is_left():
+    y = np.array([1.0, 2.0, 1.5, 1.0])
+    both = [loss_of(lb.marginalize(two_modes, "z", structure=s), y) for s in ("sparse", "dense")]
+    found, expected = (float(jax.jit(f)(jnp.array([0.1]))) for f in both)
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_last_mode_that_leads_nowhere_is_forgotten(series):
+    density = ModelDensity.of(series, (SERIES[:40],))
+    loss, u = jax.jit(lambda u: density.loss(u)[0]), jnp.array([0.9, -1.0, 2.0])
+    value = float(loss(u))
+    for integral in _INTEGRALS.values():
+        integral._mode = np.full_like(integral.start, 600.0)
+    assert float(loss(u)) == pytest.approx(value, rel=1e-12)
+
+
+def test_maximum_likelihood():
+    sparse, dense = (lb.marginalize(icar, "phi", structure=s) for s in ("sparse", "dense"))
+    data = CASES["map"][2]
+    fits = [lb.maximum_likelihood(m, *data) for m in (sparse, dense)]
+    np.testing.assert_allclose(*(fit.mode_vector for fit in fits), atol=1e-7)
+    np.testing.assert_allclose(*(fit.covariance for fit in fits), rtol=1e-5)

@@ -1,0 +1,360 @@
+"""The sparse Hessian, with its terms of low rank, against the dense one by JAX; and where it has entries."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.contrib.control_flow import scan
+
+import laplacebook as lb
+from laplacebook.curvature.sparse_hessian import SparseHessian
+from laplacebook.model.density import ModelDensity
+from laplacebook.search.sparse_search import pattern_of
+
+RNG = np.random.default_rng(0)
+T, N = 40, 120
+FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
+COUNTS = RNG.poisson(3.0, T)
+Y, X = RNG.normal(size=N), RNG.normal(size=N)
+ONE, OTHER = RNG.integers(0, 12, N), RNG.integers(0, 5, N)
+LATTICE = np.arange(36).reshape(6, 6)
+EDGES = np.concatenate(
+    [
+        np.stack([LATTICE[1:].ravel(), LATTICE[:-1].ravel()]),
+        np.stack([LATTICE[:, 1:].ravel(), LATTICE[:, :-1].ravel()]),
+    ],
+    axis=1,
+)
+Y36 = RNG.poisson(2.0, 36)
+
+
+def ar1_given(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1).mask(False))
+    numpyro.factor("first", dist.Normal(0, 2).log_prob(z[0]))
+    numpyro.factor("rest", dist.Normal(0.9 * z[:-1], 0.5).log_prob(z[1:]).sum())
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+
+def ar1(y):
+    b, s = numpyro.sample("b", FLAT), numpyro.sample("s", dist.HalfNormal(1))
+    phi = numpyro.sample("phi", dist.Uniform(-1, 1))
+    z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real_vector, (), (len(y),)))
+    numpyro.factor("first", dist.Normal(0, s / jnp.sqrt(1 - phi**2)).log_prob(z[0]))
+    numpyro.factor("rest", dist.Normal(phi * z[:-1], s).log_prob(z[1:]).sum())
+    numpyro.sample("y", dist.Poisson(jnp.exp(b + z)).to_event(1), obs=y)
+
+
+def walk(y):
+    z = numpyro.sample("z", dist.GaussianRandomWalk(0.5, num_steps=len(y)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+
+def scanned(y):
+    def step(before, here):
+        z = numpyro.sample("z", dist.Normal(0.8 * before, 0.5))
+        numpyro.sample("y", dist.Normal(jnp.sin(z) + z, 1), obs=here)
+        return z, None
+
+    scan(step, 0.0, y)
+
+
+def plates(g, x, y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", 12):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.StudentT(4, z[g] + slope[g] * x, 1), obs=y)
+
+
+def crossed(one, other, y):
+    a = numpyro.sample("a", dist.Normal(0, 1).expand([12]).to_event(1))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([5]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=a[one] + b[other]).to_event(1), obs=y > 0)
+
+
+def icar(edges, y):
+    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([len(y)]).to_event(1).mask(False))
+    numpyro.factor("icar", -0.5 * jnp.sum((phi[edges[0]] - phi[edges[1]]) ** 2))
+    numpyro.factor("soft", dist.Normal(0, 0.001 * len(y)).log_prob(jnp.sum(phi)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(phi)).to_event(1), obs=y)
+
+
+def centred(edges, y):
+    a = numpyro.sample("a", dist.Normal(0, 1))
+    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.factor("icar", -0.5 * jnp.sum((phi[edges[0]] - phi[edges[1]]) ** 2))
+    numpyro.sample("y", dist.Poisson(jnp.exp(a + phi - phi.mean())).to_event(1), obs=y)
+
+
+def two_sums(y):
+    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([80]).to_event(1).mask(False))
+    for part in (phi[:40], phi[40:]):
+        numpyro.factor(f"icar {part.shape} {id(part)}", -0.5 * jnp.sum(jnp.diff(part) ** 2))
+        numpyro.factor(f"soft {part.shape} {id(part)}", -50.0 * jnp.sum(part) ** 2)
+    numpyro.sample("y", dist.Poisson(jnp.exp(phi)).to_event(1), obs=y)
+
+
+def nested_sums(y):
+    """A variance about a mean: one sum uses another, and is bent."""
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.factor("variance", -jnp.log1p(jnp.sum((z - z.mean()) ** 2)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+
+def lattice(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([6, 6]).to_event(2))
+    squares = jnp.sum(jnp.diff(z, axis=0) ** 2) + jnp.sum(jnp.diff(z, axis=1) ** 2)
+    numpyro.factor("lattice", -squares)
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(2), obs=y.reshape(6, 6))
+
+
+def blocks(y):
+    covariance = 0.5 * jnp.eye(4) + 0.5
+    with numpyro.plate("groups", 10):
+        z = numpyro.sample("z", dist.MultivariateNormal(jnp.zeros(4), covariance))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y.reshape(10, 4))
+
+
+def transformed(y):
+    with numpyro.plate("ten", 10):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        p = numpyro.sample("p", dist.Beta(2, 3))
+        w = numpyro.sample("w", dist.Dirichlet(jnp.ones(3)))
+    mean = (s + p)[:, None] + w @ jnp.arange(12.0).reshape(3, 4)
+    numpyro.sample("y", dist.Normal(mean, 1).to_event(2), obs=y.reshape(10, 4))
+
+
+def masked(y):
+    z = numpyro.sample("z", dist.GaussianRandomWalk(1.0, num_steps=len(y)))
+    with handlers.mask(mask=~jnp.isnan(y)), numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(z**3, 1), obs=jnp.where(jnp.isnan(y), 0, y))
+
+
+def with_obs_mask(y, seen):
+    """The outcomes that were not seen are latent."""
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.StudentT(5, mu, 1), obs=y, obs_mask=seen)
+
+
+def spline(basis, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([basis.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(basis @ w)).to_event(1), obs=y)
+
+
+def mixture(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    both = [dist.Normal(z, 1), dist.Normal(z, 5)]
+    kind = dist.Categorical(probs=jnp.full((len(y), 2), 0.5))
+    numpyro.sample("y", dist.MixtureGeneral(kind, both).to_event(1), obs=y)
+
+
+def branches(y, wide):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    mean = jax.lax.cond(jnp.sum(wide) > 0, lambda z: jnp.exp(z), lambda z: z[::-1] * z, z)
+    numpyro.sample("y", dist.Normal(mean, 1).to_event(1), obs=y)
+
+
+def tiny(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(jnp.cumsum(z))).to_event(1), obs=y)
+
+
+def by_values(y):
+    """A neighbour that counts where a state is positive, and nowhere else."""
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    mean = jnp.where(z[:-1] > 0, z[:-1] * z[1:], z[1:])
+    numpyro.sample("y", dist.Normal(mean, 1).to_event(1), obs=y[1:])
+
+
+def hats(rows, number):
+    """A basis of linear splines: each row has two entries."""
+    at = np.linspace(0, number - 1, rows)
+    return np.maximum(0, 1 - abs(at[:, None] - np.arange(number)))
+
+
+def chain(size):
+    return np.eye(size) + np.eye(size, k=1) + np.eye(size, k=-1)
+
+
+def arrow(head, rest):
+    size = head + len(rest)
+    whole = np.ones((size, size))
+    whole[head:, head:] = rest
+    return whole
+
+
+def joined(one, other):
+    both = np.eye(17)
+    both[one, 12 + other] = both[12 + other, one] = 1
+    return both
+
+
+def graph(edges, size):
+    both = np.eye(size)
+    both[edges[0], edges[1]] = both[edges[1], edges[0]] = 1
+    return both
+
+
+HOLES = np.where(np.arange(T) % 5 == 0, np.nan, RNG.normal(size=T))
+AR1 = arrow(3, chain(T))
+AR1[0, 1:3] = AR1[1:3, 0] = 0  # b meets the states alone
+PLATES = arrow(1, np.kron(np.ones((2, 2)), np.eye(12)))
+PLATES[0, 13:] = PLATES[13:, 0] = 0  # tau is of the intercepts, not of the slopes
+NO_SLOPES = arrow(1, np.eye(24))
+NO_SLOPES[0, 13:] = NO_SLOPES[13:, 0] = 0
+BACKWARDS = np.eye(T) + np.eye(T)[::-1]
+# The model, its data, where S has entries if that is known, and the rank of what is beside it.
+MODELS = {
+    "AR(1) given": (ar1_given, (COUNTS,), chain(T), 0),
+    "AR(1)": (ar1, (COUNTS,), AR1, 0),
+    "random walk": (walk, (COUNTS,), chain(T), 0),
+    "scan": (scanned, (Y[:T],), chain(T), 0),
+    "plates": (plates, (ONE, X, Y), PLATES, 0),
+    "crossed": (crossed, (ONE, OTHER, Y), joined(ONE, OTHER), 0),
+    "ICAR": (icar, (EDGES, Y36), graph(EDGES, 36), 2),
+    "centred": (centred, (EDGES, Y36), arrow(1, graph(EDGES, 36)), 2),
+    "two sums": (two_sums, (np.tile(COUNTS, 2),), np.kron(np.eye(2), chain(T)), 4),
+    "nested sums": (nested_sums, (COUNTS,), np.eye(T), 4),
+    "lattice": (lattice, (Y36,), graph(EDGES, 36), 0),
+    "blocks": (blocks, (COUNTS,), np.kron(np.eye(10), np.ones((4, 4))), 0),
+    "transformed": (transformed, (Y[:T],), None, 0),
+    "masked rows": (masked, (HOLES,), chain(T), 0),
+    "obs_mask": (with_obs_mask, (Y[:T], Y[:T] > 0), None, None),
+    "spline": (spline, (hats(T, 12), COUNTS), chain(12), 0),
+    "mixture": (mixture, (Y[:T],), np.eye(T), 0),
+    "a branch": (branches, (Y[:T], np.ones(3)), np.eye(T), 0),
+    "another branch": (branches, (Y[:T], -np.ones(3)), BACKWARDS, 0),
+    "one": (tiny, (COUNTS[:1],), np.ones((1, 1)), 0),
+    "two": (tiny, (COUNTS[:2],), np.ones((2, 2)), 0),
+    "three": (tiny, (COUNTS[:3],), np.ones((3, 3)), 0),
+    "by values": (by_values, (Y[:T],), chain(T), 0),
+    "float32": (ar1, (COUNTS.astype("float32"),), AR1, 0),
+    "uint8": (crossed, (ONE.astype("uint8"), OTHER.astype("int32"), Y), joined(ONE, OTHER), 0),
+    "a covariate of zeros": (plates, (ONE, 0 * X, Y), NO_SLOPES, 0),
+}
+
+
+def density_of(model, data):
+    return ModelDensity.of(model, data)
+
+
+def assert_is_the_hessian(density, pattern, u):
+    precision = pattern.precision(jax.device_get(pattern.parts_at(density, u)))
+    dense = jax.jit(jax.hessian(lambda u: density.loss(u)[0]))(u)
+    bends = abs(np.diagonal(dense))
+    scale = np.where(bends > 0, bends, 1) ** -0.5
+    error = scale[:, None] * (precision.matrix - dense) * scale
+    assert np.abs(error).max() < 1e-10 * np.abs(scale[:, None] * dense * scale).max()
+    assert not pattern.misses(density, u, precision)
+    return precision
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_against_the_dense_hessian(name):
+    model, data, places, rank = MODELS[name]
+    density = density_of(model, data)
+    u = np.random.default_rng(3).normal(size=density.dimension) / 2
+    pattern = SparseHessian.of(density, np.zeros_like(u))
+    precision = assert_is_the_hessian(density, pattern, u)
+    if places is not None:
+        found = np.zeros(places.shape, int)
+        found[pattern.layout.rows, pattern.layout.cols] = 1
+        np.testing.assert_array_equal(found + np.tril(found, -1).T, places)
+    if rank is not None:
+        assert precision.left.shape[1] == rank
+
+
+def innovations(y):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(jnp.cumsum(0.01 * z))).to_event(1), obs=y)
+
+
+def test_a_dense_hessian_is_refused_where_it_is_large():
+    refused = density_of(innovations, (np.ones(501, int),))
+    begin = time.perf_counter()
+    with pytest.raises(lb.UnsupportedModel, match="is not sparse: a typical one of its 501") as why:
+        SparseHessian.of(refused, np.zeros(501))
+    assert time.perf_counter() - begin < 20
+    assert "cumsum" in str(why.value) and "make the states themselves the site" in str(why.value)
+    small = density_of(innovations, (np.ones(60, int),))
+    pattern = SparseHessian.of(small, np.zeros(60))
+    assert pattern.layout.rows.size == 60 * 61 // 2
+    assert_is_the_hessian(small, pattern, np.zeros(60))
+
+
+def looped(y):
+    """Which neighbours meet is decided by numbers, within a loop that cannot be read."""
+
+    def step(before, here):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        meet = jnp.where(before > 0.5, before * z, z)
+        numpyro.sample("y", dist.Normal(meet, 1), obs=here)
+        return z, None
+
+    scan(step, 0.0, y)
+
+
+def test_a_pattern_that_is_another_one_elsewhere_is_caught_and_found_anew():
+    density = density_of(looped, (Y[:20],))
+    low, high = np.full(20, -1.0), np.full(20, 2.0)
+    pattern = SparseHessian.of(density, low)
+    assert pattern.layout.rows.size == 20
+    there = pattern.precision(jax.device_get(pattern.parts_at(density, high)))
+    assert pattern.misses(density, high, there)
+    assert_is_the_hessian(density, SparseHessian.of(density, high), high)
+
+
+def test_a_kept_pattern_serves_other_data_and_not_other_labels():
+    u = np.full(17, 0.1)
+    density = density_of(crossed, (ONE, OTHER, Y))
+    first = pattern_of(density, u)
+    assert pattern_of(density_of(crossed, (ONE, OTHER, Y + 1)), u) is first
+    swapped = density_of(crossed, (ONE[::-1], OTHER, Y))
+    second = pattern_of(swapped, u)
+    assert second.layout != first.layout
+    assert_is_the_hessian(swapped, second, u)
+
+
+def test_a_covariate_that_was_zero_and_is_not_is_seen():
+    u = np.full(25, 0.1)
+    zeros = pattern_of(density_of(plates, (ONE, 0 * X, Y)), u)
+    density = density_of(plates, (ONE, X, Y))
+    pattern = pattern_of(density, u)
+    assert pattern.layout.rows.size == zeros.layout.rows.size + 12
+    assert_is_the_hessian(density, pattern, u)
+
+
+def unequal(a, y):
+    """Most coordinates are known to a millionth, and two that are known badly meet."""
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Normal(z, 1e-8).to_event(1), obs=y)
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.factor("pair", -0.5 * (w[0] + w[1] * a[0]) ** 2)
+
+
+def test_an_entry_is_missed_whatever_the_scale_of_the_others():
+    density = density_of(unequal, (np.zeros(1), Y))
+    u = np.zeros(N + 2)
+    pattern = pattern_of(density, u)
+    places = pattern.layout.rows != N + 1  # the same, without the entry of the two
+    kept = places | (pattern.layout.cols == N + 1)
+    assert kept.sum() == N + 2
+    blind = SparseHessian(
+        type(pattern.layout)(N + 2, pattern.layout.rows[kept], pattern.layout.cols[kept]),
+        np.zeros(N + 2, np.int32),
+        np.arange(N + 2),
+        1,
+        0,
+        (),
+    )
+    joined = density_of(unequal, (np.ones(1), Y))
+    for at, missed in ((density, False), (joined, True)):
+        precision = blind.precision(jax.device_get(blind.parts_at(at, u)))
+        assert blind.misses(at, u, precision) == missed
