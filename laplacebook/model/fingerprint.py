@@ -7,6 +7,7 @@ closures, attributes, array contents), so that such a change compiles anew inste
 old answer.
 """
 
+import dis
 import functools
 import hashlib
 import os
@@ -28,6 +29,7 @@ _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
+_LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"}
 _NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
 
 
@@ -247,11 +249,19 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 def _globals(function: types.FunctionType) -> list[Any]:
     """What the names in the code can mean: globals, and modules imported within the function."""
-    names, scope = _names(function.__code__), function.__globals__
-    imported = [sys.modules[n] for n in names if n not in scope and n in sys.modules]
+    scope, code = function.__globals__, function.__code__
+    imported = [sys.modules[n] for n in _names(code) if n not in scope and n in sys.modules]
     # Without the libraries, which the call that is looked at may import for the first time.
     readers = [module for module in imported if not _is_library(module)]
-    return [(name, scope[name]) for name in names if name in scope] + readers
+    return [(name, scope[name]) for name in _globals_in(code) if name in scope] + readers
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_in(code: types.CodeType) -> tuple[str, ...]:
+    """The names that are looked up as globals, and not as attributes, there and in the functions within."""
+    nested = [_globals_in(const) for const in code.co_consts if isinstance(const, types.CodeType)]
+    own = [i.argval for i in dis.get_instructions(code) if i.opname in _LOOKUPS]
+    return tuple(dict.fromkeys([*own, *(name for names in nested for name in names)]))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -177,6 +177,18 @@ def test_a_change_of_what_code_reads_shows(monkeypatch, value, holder, name):
     require_changed(before, value)
 
 
+def reads_attributes(options=options):
+    return options.shift + [value.real for value in (1.0, 2.0)][0]
+
+
+@pytest.mark.parametrize("name", ["shift", "real"])
+def test_a_global_named_like_an_attribute_is_not_read(monkeypatch, name):
+    before = Fixed(reads_attributes)
+    monkeypatch.setitem(globals(), name, "another")
+    assert before == Fixed(reads_attributes)
+    assert before.value is reads_attributes
+
+
 def imports_a_library():
     import colorsys
 
