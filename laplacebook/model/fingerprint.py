@@ -29,7 +29,13 @@ _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
-_LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"}
+_LOOKUPS = {
+    "LOAD_GLOBAL",
+    "LOAD_NAME",
+    "LOAD_FROM_DICT_OR_GLOBALS",
+    "STORE_GLOBAL",
+    "DELETE_GLOBAL",
+}
 _NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
 
 

@@ -89,12 +89,13 @@ def _look_at_all(
     return value, terms, hessian, finite, wrong
 
 
+@np.errstate(all="ignore")
 def _look_by_gradients(
     density: ModelDensity, u: Array
 ) -> tuple[Array, Terms, Curvature, bool, ModelDensity | None]:
     """The same of a density with a sparse Hessian, or with gradients alone."""
     from laplacebook.search.differences import hessian_by_differences
-    from laplacebook.search.sparse_search import pattern_of
+    from laplacebook.search.sparse_search import known_pattern
 
     point = np.asarray(u)
     look = slope_look(density, point)
@@ -104,7 +105,7 @@ def _look_by_gradients(
         hessian = hessian_by_differences(density, point)
         bent = np.isfinite(hessian).all()
     else:
-        pattern = pattern_of(density, point)
+        pattern = known_pattern(density)
         hessian = pattern.precision(jax.device_get(pattern.parts_at(density, point)))
         bent = np.isfinite(hessian.entries).all()
     finite = bool(np.isfinite(look.f) and np.isfinite(look.gradient).all() and bent)
@@ -171,7 +172,7 @@ def _lowest(hessian: Curvature, scale: np.ndarray) -> tuple[float, np.ndarray]:
     """The smallest eigenvalue of a Hessian in units of its diagonal, and its eigenvector."""
     if not isinstance(hessian, Precision):
         values, vectors = np.linalg.eigh(scale[:, None] * np.asarray(hessian) * scale)
-        return values[0], vectors[:, 0]
+        return float(values[0]), vectors[:, 0]
     from laplacebook.search.sparse_metric import SparseMetric
 
     floor = float(rounding_floor(scale.size, scale.dtype))

@@ -74,6 +74,11 @@ def pattern_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> SparseHessi
     return kept_pattern(density, u)
 
 
+def known_pattern(density: ModelDensity) -> SparseHessian:
+    """The pattern that a search has found."""
+    return _PATTERNS[density.program]
+
+
 def kept_pattern(density: ModelDensity, u: Float[np.ndarray, " D"]) -> SparseHessian:
     """The pattern found anew about u of shape (D,), and kept."""
     found = SparseHessian.of(density, u)
