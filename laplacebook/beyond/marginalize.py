@@ -68,7 +68,7 @@ def marginalize(
             it has no latent site of such a name, or no other.
         UnsupportedModel: when it is first run: the prior of another latent site depends on one of them; the
             Hessian is not sparse, where it should be; or, of a sparse one, within a program that takes the data as an
-            argument and was not shown them before (:meth:`MarginalModel.prepare`).
+            argument and was not shown them before (``prepare``).
 
     >>> import numpyro.distributions as dist
     >>> def groups(y):
