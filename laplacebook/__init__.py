@@ -13,6 +13,7 @@ from laplacebook.base.errors import (
 )
 from laplacebook.base.table import Table
 from laplacebook.base.version import __version__ as __version__
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.kronecker import KroneckerBlock, KroneckerPrecision
@@ -118,6 +119,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Approximation",
     "BlockPrecision",
     "Certificate",
     "Chunks",

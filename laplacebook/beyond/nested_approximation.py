@@ -1,23 +1,21 @@
 """What ``nested`` returns: hyperparameters on a grid, and effects as a mixture over it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number, require_sample_shape
+from laplacebook.base.checks import require_sample_shape
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.table import Table, percentages
 from laplacebook.base.weights import USABLE
+from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
@@ -29,10 +27,8 @@ from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.saved_nested import save
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
-from laplacebook.fit.numpyro_and_arviz import inference_data
-from laplacebook.fit.summary import improper_evidence, summary_table, values_at
+from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.observations import observed_sites
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +44,7 @@ _LONG = {1: 0.1, 2: 0.5}
 
 
 @dataclass(frozen=True, repr=False)
-class NestedApproximation:
+class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
 
     p(h | D) is known at the points of a grid, and between them by a spline; p(z | D) is the mixture over
@@ -74,7 +70,11 @@ class NestedApproximation:
     grid: Grid
     skewed: SkewedEffects
     start: np.ndarray
-    _diagnosed: ClassVar[str | None] = None
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return "Nested Laplace approximation"
 
     @property
     def density(self) -> ModelDensity:
@@ -97,7 +97,7 @@ class NestedApproximation:
 
         NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
         """
-        return self._where_known(self._each(_mean), 1)
+        return self._where_known(super().mean, 1)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
@@ -105,71 +105,7 @@ class NestedApproximation:
 
         NaN as :attr:`mean`.
         """
-        return self._where_known(self._each(_deviation), 2)
-
-    def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
-        """Marginal quantiles by site, on the scale on which the user wrote the model.
-
-        Args:
-            probabilities: numbers between 0 and 1, shape (P,).
-
-        Returns:
-            A dict of site -> array of shape ``(P, *site shape)``.
-
-        Raises:
-            ValueError: a probability is not between 0 and 1, or they are not a vector.
-        """
-        levels = np.asarray(probabilities, float)
-        if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
-            raise ValueError(
-                f"probabilities must be a vector of numbers between 0 and 1, not {levels}"
-            )
-        return self._each(lambda values, weights: _quantiles(values, weights, levels))
-
-    def summary(self, probability: float = 0.9) -> Table:
-        """Mean, standard deviation and a central interval of each number of each latent site.
-
-        Args:
-            probability: of the interval.
-
-        Returns:
-            A :class:`~laplacebook.Table` with the columns ``site``, ``mean``, ``sd`` and two quantiles,
-            ``5 %`` and ``95 %`` by default.
-
-        Raises:
-            ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
-        """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be between 0 and 1, not {probability}")
-        tails = [(1 - probability) / 2, (1 + probability) / 2]
-        columns: dict[str, dict] = {"mean": self.mean, "sd": self.standard_deviation}
-        quantiles = self.quantiles(tails)
-        for i, end in enumerate(percentages(tails)):
-            columns[end] = {name: values[i] for name, values in quantiles.items()}
-        title = f"Nested Laplace approximation of {self.density.name}, D = {self.density.dimension}"
-        return replace(summary_table(self.density, columns), title=title)
-
-    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
-        """Draws of all sites together, on the scale on which the user wrote the model.
-
-        Hyperparameters first, between the points of the grid; then the effects given each of them, from a
-        fit of their own.
-
-        Args:
-            key: a JAX random key.
-            sample_shape: leading shape of the draws.
-
-        Returns:
-            A dict of site -> array of shape ``sample_shape + site shape``.
-
-        Raises:
-            LaplaceError: at a draw of the hyperparameters the effects have no mode.
-        """
-        u = self.sample_vector(key, sample_shape)
-        draws = self._values(np.asarray(u).reshape(-1, u.shape[-1]))
-        return {
-            name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
-        }
+        return self._where_known(super().standard_deviation, 2)
 
     @in_full_precision
     def sample_vector(
@@ -186,25 +122,6 @@ class NestedApproximation:
         normal = np.asarray(jax.random.normal(to_effects, given.mode.shape), float)
         u = self.skewed.draws_given(given, np.arange(number), normal)
         return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
-
-    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
-        """Draws, and the data, for ArviZ's plots and tables.
-
-        Args:
-            key: a JAX random key; a fixed one by default.
-            num_samples: how many draws, all in one chain: they are independent.
-
-        Returns:
-            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``.
-
-        Raises:
-            ImportError: ArviZ is not installed.
-            ValueError: ``num_samples`` is not a number of 1 or more.
-        """
-        require_number("num_samples", num_samples)
-        draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
-        observed = observed_sites(self.density, jnp.asarray(self._draws[0], float))
-        return inference_data(draws, {name: site["value"] for name, site in observed.items()})
 
     @in_full_precision
     def save(self, path: str | PathLike) -> None:
@@ -241,30 +158,17 @@ class NestedApproximation:
         """
         return plot_hyper_marginals(self.marginals)
 
-    def remember(self, verdict: str | None) -> None:
-        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
-        object.__setattr__(self, "_diagnosed", verdict)
-
-    @property
-    def doubt(self) -> str | None:
-        """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
-
-        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
-        asked, or said usable, that the skewness of an effect given the hyperparameters moves its mean
-        by more than one of its conditional standard deviations from the mode: the correction for it is
-        of first order, and not to be trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean
-        of the ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that
-        it is no such reason by itself: it is of all effects together, so in hundreds of them small errors
-        add up where each marginal is right. Or that more than 3 % of the posterior of the hyperparameters lies
-        beyond the grid, in long tails. None is no proof.
-        """
-        if self._diagnosed is not None:
-            return f"diagnosed {self._diagnosed}" if self._diagnosed else None
-        return self.doubt_at_a_glance
-
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked, or one said usable."""
+        """What :attr:`doubt` says where no diagnosis was asked, or one said usable.
+
+        That the skewness of an effect given the hyperparameters moves its mean by more than one of its
+        conditional standard deviations from the mode: the correction for it is of first order, and not to be
+        trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all
+        are equal to 10 %, as where rounding alone parts them). Below that it is no such reason by itself: it
+        is of all effects together, so in hundreds of them small errors add up where each marginal is right. Or
+        that more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
+        """
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
         if abs(shifts[largest]) > _SHIFT:
@@ -286,38 +190,21 @@ class NestedApproximation:
             )
         return None
 
-    def __repr__(self) -> str:
-        return repr(self._report())
-
-    def _repr_html_(self) -> str:
-        return self._report()._repr_html_()
-
-    def _report(self) -> Table:
-        table = self.summary().head(_ROWS)
+    def _lines(self) -> list[str]:
         k, error = self.skewed.pareto_k, self.grid.error
-        lines = (
+        return [
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
             + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
             f"log evidence {self.log_evidence:.4f} (error of the grid about {error:.0e})",
             *improper_evidence(self.density),
             *self._told_modes(),
-            *([] if self.doubt is None else [f"doubtful: {self.doubt}"]),
-        )
-        return replace(table, footer=table.footer + lines)
+        ]
 
     def _told_modes(self) -> list[str]:
         peaks = self.grid.conditional.log_marginal[self.grid.peaks]
         higher = peaks[peaks > peaks.max() - 3]
         return [f"{len(higher)} modes on the grid, all counted"] if len(higher) > 1 else []
-
-    def _each(self, function: Any) -> dict[str, Array]:
-        found = {}
-        for name, (values, weights) in self._weighted.items():
-            flat = values.reshape(len(values), -1)
-            numbers = function(flat, weights)
-            found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
-        return found
 
     @np.errstate(all="ignore")
     def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
@@ -348,9 +235,6 @@ class NestedApproximation:
             for s in self.density.sites
         }
 
-    def _values(self, u: Float[np.ndarray, "S D"]) -> dict[str, np.ndarray]:
-        return jax.device_get(values_at(self.density, jnp.asarray(u, float)))
-
     @cached_property
     def _points(self) -> SmoothPoints:
         return smooth_points(self.grid)
@@ -358,21 +242,3 @@ class NestedApproximation:
     @cached_property
     def _draws(self) -> Float[np.ndarray, "S D"]:
         return self.skewed.draws()
-
-
-def _mean(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
-    return weights @ values
-
-
-def _deviation(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
-    return np.sqrt(weights @ (values - weights @ values) ** 2)
-
-
-def _quantiles(
-    values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"], levels: np.ndarray
-) -> Float[np.ndarray, "P n"]:
-    order = np.argsort(values, axis=0)
-    rising = np.take_along_axis(values, order, axis=0)
-    mass = np.cumsum(weights[order], axis=0) - weights[order] / 2
-    columns = [np.interp(levels, m, v) for m, v in zip(mass.T, rising.T, strict=True)]
-    return np.stack(columns, axis=1)

@@ -13,7 +13,7 @@ from laplacebook.base.checks import require_numbers, require_one
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.curvature.settings import DENSE_HESSIAN
-from laplacebook.fit.approximation import Mixture
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import made_of
@@ -34,7 +34,7 @@ class Contender(NamedTuple):
     name: str
     log_evidence: float
     error: float | None = None
-    approx: LaplaceApproximation | Mixture | None = None
+    approx: Approximation | None = None
 
 
 def contender(name: str, model: Any) -> Contender:
@@ -49,7 +49,7 @@ def contender(name: str, model: Any) -> Contender:
     if isinstance(model, LaplaceApproximation):
         _refuse_batch(name, model.mode_vector, 1)
         require_converged(model, f"The fit of '{name}'")
-    if isinstance(model, LaplaceApproximation | Mixture):
+    if isinstance(model, Approximation):
         _refuse_improper(name, model)
         _refuse_scaled(name, model)
         return Contender(name, _finite(name, model.log_evidence), approx=model)
@@ -88,7 +88,7 @@ def _refuse_batch(name: str, number: Any, dimensions: int) -> None:
     require_one(f"models['{name}']", np.shape(number), dimensions, mappable=False)
 
 
-def _refuse_improper(name: str, approx: LaplaceApproximation | Mixture) -> None:
+def _refuse_improper(name: str, approx: Approximation) -> None:
     flat = ", ".join(f"'{site}'" for site in approx.density.improper)
     if flat:
         raise UnsupportedModel(
@@ -104,7 +104,7 @@ def _refuse_improper(name: str, approx: LaplaceApproximation | Mixture) -> None:
         )
 
 
-def _refuse_scaled(name: str, approx: LaplaceApproximation | Mixture) -> None:
+def _refuse_scaled(name: str, approx: Approximation) -> None:
     """A power of a density is no density."""
     scaled = [f"'{site}'" for site in scaled_sites(approx.density, _point(approx))]
     if scaled:
@@ -166,7 +166,7 @@ def _data(row: Contender) -> Observed | None:
     return observed(row.approx.density, _point(row.approx))
 
 
-def _point(approx: LaplaceApproximation | Mixture) -> Float[Array, " D"]:
+def _point(approx: Approximation) -> Float[Array, " D"]:
     """Where a model is run to see its data, on which they do not depend."""
     if isinstance(approx, LaplaceApproximation):
         return approx.mode_vector

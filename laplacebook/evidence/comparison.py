@@ -14,7 +14,7 @@ from laplacebook.evidence.comparable import (
     refuse_other_curvature,
     refuse_other_data,
 )
-from laplacebook.fit.approximation import Mixture
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
 
 _DECIMALS = dict.fromkeys(
@@ -110,7 +110,7 @@ def _columns(rows: Sequence[Contender], weights: np.ndarray) -> dict[str, list]:
     return columns
 
 
-def _dimension(approx: LaplaceApproximation | Mixture) -> int:
+def _dimension(approx: Approximation) -> int:
     if isinstance(approx, LaplaceApproximation):
         return approx.mode_vector.size
     return approx.density.dimension

@@ -1,29 +1,70 @@
-"""What stands for a posterior without being one Gaussian, as far as functions that take it ask."""
+"""What stands for a posterior, as far as functions that take it ask."""
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
+from laplacebook.base.table import Table
 from laplacebook.model.density import ModelDensity
 
 
-@runtime_checkable
-class Mixture(Protocol):
-    """An approximation that has draws and a log evidence, but no mode of everything and no precision."""
+class Approximation(ABC):
+    """What stands for a posterior: draws, marginals and a log evidence, all on the scale of the model.
+
+    :func:`~laplacebook.laplace` returns one, :func:`~laplacebook.nested` and the others of this family
+    too. :func:`~laplacebook.predict`, :func:`~laplacebook.compare` and :func:`~laplacebook.diagnose` take any of
+    them; a function that needs one Gaussian, with a mode and a precision, refuses the others by name.
+
+    In the book: :doc:`/book/intro`.
+    """
+
+    if TYPE_CHECKING:  # at run time a field or a property of who inherits
+
+        @property
+        def density(self) -> ModelDensity:
+            """The log joint that is approximated."""
 
     @property
-    def density(self) -> ModelDensity:
-        """The log joint that is approximated."""
+    @abstractmethod
+    def log_evidence(self) -> Any:
+        """log p(D), or the approximation of it."""
 
     @property
-    def log_evidence(self) -> float:
-        """log p(D)."""
-
-    @property
+    @abstractmethod
     def doubt(self) -> str | None:
-        """Why to doubt it, or None."""
+        """Why to doubt the approximation, or None."""
 
+    @property
+    @abstractmethod
+    def standard_deviation(self) -> dict[str, Array]:
+        """Posterior standard deviations by site."""
+
+    @abstractmethod
+    def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
+        """Marginal quantiles by site: arrays of shape ``(P, *site shape)``."""
+
+    @abstractmethod
+    def summary(self, probability: float = 0.9) -> Table:
+        """One row for each number of each latent site."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
+        """Draws of all sites together: site -> array of shape ``sample_shape + site shape``."""
+
+    @abstractmethod
     def sample_vector(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*S D"]:
-        """Draws of all coordinates together."""
+        """The same draws as vectors of all coordinates."""
+
+    @abstractmethod
+    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
+        """Draws, and the data, for ArviZ's plots and tables."""
+
+    @abstractmethod
+    def save(self, path: str | PathLike) -> None:
+        """Write the numbers to a file that :func:`~laplacebook.load` reads."""

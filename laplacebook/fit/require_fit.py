@@ -7,7 +7,7 @@ import numpy as np
 from laplacebook.base.checks import require_one
 from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.base.pytrees import is_traced
-from laplacebook.fit.approximation import Mixture
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 
@@ -20,16 +20,15 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
         mappable: whether the function that takes it works within ``jax.vmap``.
 
     Raises:
-        TypeError: it is something else, a mixture of Gaussians among them.
+        TypeError: it is something else, another :class:`Approximation` among them.
         ValueError: it is a batch.
         NotConverged: the fit failed.
     """
     if not isinstance(approx, LaplaceApproximation):
-        if isinstance(approx, Mixture):
+        if isinstance(approx, Approximation):
             raise TypeError(
-                f"This needs one Gaussian, with a mode and a precision, and {type(approx).__name__} is a "
-                "mixture of many. It tells itself how far it may be trusted: pareto_k, of the effects "
-                "given the hyperparameters; grid.error, of the log evidence; and doubt."
+                f"This needs one Gaussian, with a mode and a precision, and {type(approx).__name__} is more than "
+                "that. Its doubt, and lb.diagnose, tell how far it may be trusted."
             )
         raise TypeError(
             f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
@@ -38,14 +37,14 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
     require_converged(approx, "The fit")
 
 
-def require_fit_or_mixture(approx: Any) -> None:
+def require_approximation(approx: Any) -> None:
     """Refuse an approximation to compute with that is none, where one Gaussian is not needed.
 
     Raises:
         TypeError: it is something else.
         NotConverged: the fit failed.
     """
-    if not isinstance(approx, LaplaceApproximation) and isinstance(approx, Mixture):
+    if not isinstance(approx, LaplaceApproximation) and isinstance(approx, Approximation):
         return
     require_fit(approx)
 

@@ -17,6 +17,7 @@ from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
@@ -37,7 +38,7 @@ _ROWS = 10  # of a printed approximation
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class LaplaceApproximation:
+class LaplaceApproximation(Approximation):
     """The Gaussian q(u) = N(u_MAP, A^-1) that stands for the posterior, and the evidence it implies.
 
     u are the latent sites through NumPyro's bijections to R^D (``space="unconstrained"``) or the

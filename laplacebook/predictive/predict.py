@@ -17,8 +17,8 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
-from laplacebook.fit.approximation import Mixture
-from laplacebook.fit.require_fit import require_fit_or_mixture
+from laplacebook.fit.approximation import Approximation
+from laplacebook.fit.require_fit import require_approximation
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
@@ -98,7 +98,7 @@ class Prediction:
 
 
 def predict(
-    approx: LaplaceApproximation | Mixture,
+    approx: Approximation,
     *args: Any,
     method: str | None = None,
     key: Key[Array, ""] | None = None,
@@ -177,7 +177,7 @@ def predict(
         DoubtfulFit: a diagnosis said that the fit is bad; or, for ``"monte_carlo"``, the fit was not
             diagnosed and its :attr:`~LaplaceApproximation.doubt` says so.
     """
-    require_fit_or_mixture(approx)
+    require_approximation(approx)
     if is_plain(approx.density):
         raise UnsupportedModel(
             "A plain log density has no observed site to predict.",
@@ -237,7 +237,7 @@ def predict(
 
 
 def _over_joint_draws(
-    approx: Mixture,
+    approx: Approximation,
     new: Call,
     method: str | None,
     key: Key[Array, ""] | None,
@@ -248,7 +248,7 @@ def _over_joint_draws(
     if method not in (None, "monte_carlo"):
         raise ValueError(
             f'method="{method}" is of one Gaussian, at whose mode a predictor can be linearised or taken '
-            f"as known, and {type(approx).__name__} is a mixture of many, which has none; there is "
+            f"as known, and {type(approx).__name__} is more than that, and has none; there is "
             '"monte_carlo".'
         )
     to_draw, to_new = split_into(_require_key(key, num_samples, "monte_carlo", or_else=""))
@@ -273,7 +273,7 @@ def _of_averages(
     return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
 
 
-def _warn_of_doubt(approx: LaplaceApproximation | Mixture, method: str) -> None:
+def _warn_of_doubt(approx: Approximation, method: str) -> None:
     """Where the average is over a q of which a diagnosis said bad, or over draws and a few look so."""
     if is_traced(approx) or method == "plug_in":
         return

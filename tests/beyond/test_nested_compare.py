@@ -106,5 +106,5 @@ def test_a_doubt_names_the_effect_and_is_told_wherever_the_fit_goes(fit):
 )
 @pytest.mark.usefixtures("types_unchecked")
 def test_what_needs_one_gaussian_says_so(fit, verb):
-    with pytest.raises(TypeError, match=r"NestedApproximation.*pareto_k.*grid\.error"):
+    with pytest.raises(TypeError, match=r"NestedApproximation.*doubt.*diagnose"):
         verb(fit)

@@ -1,0 +1,197 @@
+"""What is known by draws: moments, quantiles and tables of it, and draws on the scale of the model."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key
+
+from laplacebook.base.checks import require_number
+from laplacebook.base.table import Table, percentages
+from laplacebook.fit.approximation import Approximation
+from laplacebook.fit.numpyro_and_arviz import inference_data
+from laplacebook.fit.summary import summary_table, values_at
+from laplacebook.model.observations import observed_sites
+
+_ROWS = 10  # of a printed approximation
+
+
+class ByDraws(Approximation):
+    """An approximation whose moments and quantiles are those of weighted draws.
+
+    Who inherits says what it is (``title``), which draws stand for it (``_weighted``), how more are made
+    (``sample_vector``), and what is told below its table (``_lines``).
+    """
+
+    _diagnosed: ClassVar[str | None] = None
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What it is, in words."""
+
+    @property
+    @abstractmethod
+    def doubt_at_a_glance(self) -> str | None:
+        """What :attr:`doubt` says where no diagnosis was asked, or one said usable."""
+
+    @cached_property
+    @abstractmethod
+    def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """By site, in the order of the model: draws on its scale, shape (S, ...), and weights that sum to 1."""
+
+    @abstractmethod
+    def _lines(self) -> Sequence[str]:
+        """What is told below the table."""
+
+    @property
+    def mean(self) -> dict[str, Array]:
+        """Posterior means by site, on the scale on which the user wrote the model."""
+        return self._each(_mean)
+
+    @property
+    def standard_deviation(self) -> dict[str, Array]:
+        """Posterior standard deviations by site, on the scale on which the user wrote the model."""
+        return self._each(_deviation)
+
+    def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
+        """Marginal quantiles by site, on the scale on which the user wrote the model.
+
+        Args:
+            probabilities: numbers between 0 and 1, shape (P,).
+
+        Returns:
+            A dict of site -> array of shape ``(P, *site shape)``.
+
+        Raises:
+            ValueError: a probability is not between 0 and 1, or they are not a vector.
+        """
+        levels = np.asarray(probabilities, float)
+        if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
+            raise ValueError(
+                f"probabilities must be a vector of numbers between 0 and 1, not {levels}"
+            )
+        return self._each(lambda values, weights: _quantiles(values, weights, levels))
+
+    def summary(self, probability: float = 0.9) -> Table:
+        """Mean, standard deviation and a central interval of each number of each latent site.
+
+        Args:
+            probability: of the interval.
+
+        Returns:
+            A :class:`~laplacebook.Table` with the columns ``site``, ``mean``, ``sd`` and two quantiles,
+            ``5 %`` and ``95 %`` by default.
+
+        Raises:
+            ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must be between 0 and 1, not {probability}")
+        tails = [(1 - probability) / 2, (1 + probability) / 2]
+        columns: dict[str, dict] = {"mean": self.mean, "sd": self.standard_deviation}
+        quantiles = self.quantiles(tails)
+        for i, end in enumerate(percentages(tails)):
+            columns[end] = {name: values[i] for name, values in quantiles.items()}
+        title = f"{self.title} of {self.density.name}, D = {self.density.dimension}"
+        return replace(summary_table(self.density, columns), title=title)
+
+    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
+        """Draws of all sites together, on the scale on which the user wrote the model.
+
+        Args:
+            key: a JAX random key.
+            sample_shape: leading shape of the draws.
+
+        Returns:
+            A dict of site -> array of shape ``sample_shape + site shape``.
+
+        Raises:
+            LaplaceError: at a draw of the hyperparameters of :func:`~laplacebook.nested` the effects have
+                no mode.
+        """
+        u = self.sample_vector(key, sample_shape)
+        draws = self._values(np.asarray(u).reshape(-1, u.shape[-1]))
+        return {
+            name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
+        }
+
+    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
+        """Draws, and the data, for ArviZ's plots and tables.
+
+        Args:
+            key: a JAX random key; a fixed one by default.
+            num_samples: how many draws, all in one chain: they are independent.
+
+        Returns:
+            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``.
+
+        Raises:
+            ImportError: ArviZ is not installed.
+            ValueError: ``num_samples`` is not a number of 1 or more.
+        """
+        require_number("num_samples", num_samples)
+        draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
+        observed = observed_sites(self.density, self.density.start())
+        return inference_data(draws, {name: site["value"] for name, site in observed.items()})
+
+    def remember(self, verdict: str | None) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
+        object.__setattr__(self, "_diagnosed", verdict)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
+
+        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad; where it was not asked, or
+        said usable, what is seen at a glance. None is no proof.
+        """
+        if self._diagnosed is not None:
+            return f"diagnosed {self._diagnosed}" if self._diagnosed else None
+        return self.doubt_at_a_glance
+
+    def __repr__(self) -> str:
+        return repr(self._report())
+
+    def _repr_html_(self) -> str:
+        return self._report()._repr_html_()
+
+    def _report(self) -> Table:
+        table, doubt = self.summary().head(_ROWS), self.doubt
+        lines = (*self._lines(), *([] if doubt is None else [f"doubtful: {doubt}"]))
+        return replace(table, footer=table.footer + lines)
+
+    def _values(self, u: Float[np.ndarray, "S D"]) -> dict[str, np.ndarray]:
+        return jax.device_get(values_at(self.density, jnp.asarray(u, float)))
+
+    def _each(self, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Array]:
+        found = {}
+        for name, (values, weights) in self._weighted.items():
+            flat = values.reshape(len(values), -1)
+            numbers = function(flat, weights)
+            found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
+        return found
+
+
+def _mean(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
+    return weights @ values
+
+
+def _deviation(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
+    return np.sqrt(weights @ (values - weights @ values) ** 2)
+
+
+def _quantiles(
+    values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"], levels: np.ndarray
+) -> Float[np.ndarray, "P n"]:
+    order = np.argsort(values, axis=0)
+    rising = np.take_along_axis(values, order, axis=0)
+    mass = np.cumsum(weights[order], axis=0) - weights[order] / 2
+    columns = [np.interp(levels, m, v) for m, v in zip(mass.T, rising.T, strict=True)]
+    return np.stack(columns, axis=1)
