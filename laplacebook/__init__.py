@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from laplacebook.base.weights import pareto_k
     from laplacebook.beyond.load import load
     from laplacebook.beyond.marginalize import MarginalModel, marginalize
+    from laplacebook.beyond.mixture import MixtureApproximation, mixture
     from laplacebook.beyond.nested import nested
     from laplacebook.beyond.nested_approximation import NestedApproximation
+    from laplacebook.beyond.nuts import nuts
+    from laplacebook.beyond.resampled import ResampledApproximation, resampled
+    from laplacebook.beyond.skewed import SkewedApproximation, skewed
     from laplacebook.evidence.bic import bic
     from laplacebook.evidence.bridge import bridge_sampling
     from laplacebook.evidence.comparison import compare
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
     from laplacebook.taylor import taylor_coefficients, taylor_polynomial
     from laplacebook.trust.diagnose import diagnose
     from laplacebook.trust.diagnosis import Diagnosis
-    from laplacebook.trust.nested_diagnosis import NestedDiagnosis
+    from laplacebook.trust.moments_diagnosis import MomentsDiagnosis, NestedDiagnosis
 else:
     #: public name -> the module that has it: what a fit does not need is imported when it is first used
     _LATER = {
@@ -86,9 +90,17 @@ else:
         "marginal": "gaussian.normal",
         "marginalize": "beyond.marginalize",
         "MarginalModel": "beyond.marginalize",
+        "mixture": "beyond.mixture",
+        "MixtureApproximation": "beyond.mixture",
         "nested": "beyond.nested",
+        "nuts": "beyond.nuts",
+        "resampled": "beyond.resampled",
+        "ResampledApproximation": "beyond.resampled",
+        "skewed": "beyond.skewed",
+        "SkewedApproximation": "beyond.skewed",
         "NestedApproximation": "beyond.nested_approximation",
-        "NestedDiagnosis": "trust.nested_diagnosis",
+        "NestedDiagnosis": "trust.moments_diagnosis",
+        "MomentsDiagnosis": "trust.moments_diagnosis",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
         "pareto_k": "base.weights",
@@ -136,6 +148,8 @@ __all__ = [
     "LinearGaussian",
     "LowRankPrecision",
     "MarginalModel",
+    "MixtureApproximation",
+    "MomentsDiagnosis",
     "NestedApproximation",
     "NestedDiagnosis",
     "NonFinite",
@@ -143,6 +157,8 @@ __all__ = [
     "NotPositiveDefinite",
     "Precision",
     "Prediction",
+    "ResampledApproximation",
+    "SkewedApproximation",
     "SparsePrecision",
     "Table",
     "UnsupportedModel",
@@ -166,15 +182,19 @@ __all__ = [
     "marginalize",
     "maximize_evidence",
     "maximum_likelihood",
+    "mixture",
     "models",
     "nested",
+    "nuts",
     "pareto_k",
     "plotting",
     "predict",
     "prior_sampling",
     "probit_approximation",
+    "resampled",
     "shard",
     "sigmoid_mean",
+    "skewed",
     "taylor_coefficients",
     "taylor_polynomial",
     "train",

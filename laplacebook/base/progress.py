@@ -1,5 +1,6 @@
 """A progress bar for what takes longer than a person waits without one."""
 
+import sys
 from typing import Any
 
 from tqdm import tqdm
@@ -17,3 +18,8 @@ def progress(total: int | None, shown: bool | None, **named: Any) -> tqdm:
     """
     hidden = None if shown is None else not shown
     return tqdm(total=total, delay=PATIENCE, disable=hidden, leave=False, **named)
+
+
+def is_shown(shown: bool | None) -> bool:
+    """Whether a bar that is not ours is shown: by default if the standard error stream is a terminal."""
+    return sys.stderr.isatty() if shown is None else shown

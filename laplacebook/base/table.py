@@ -107,6 +107,17 @@ def _printed(value: Any, decimals: int | None) -> str:
     return f"{value:#.4g}".rstrip(".") if decimals is None else f"{value:.{decimals}f}"
 
 
+def tails(probability: float) -> list[float]:
+    """The levels at the two ends of a central interval.
+
+    Raises:
+        ValueError: ``probability`` is not between 0 and 1.
+    """
+    if not 0 < probability < 1:
+        raise ValueError(f"probability must be between 0 and 1, not {probability}")
+    return [(1 - probability) / 2, (1 + probability) / 2]
+
+
 def percentages(tails: Sequence[float]) -> list[str]:
     """Names of quantiles, such as ``"5 %"``, with so many digits that none reads 0, 50 or 100.
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.estimate import Estimate, log_mean
-from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.namespace import Numbers, logsumexp, namespace
 from laplacebook.base.pytrees import from_host, is_traced, on_host
 
 
@@ -103,11 +103,36 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
     reach = np.exp(float(quarter - tail[-1])) - np.exp(float(below - tail[-1]))
     if reach <= np.finfo(float).tiny or quarter - below <= rounding:
         return inf if tail[-1] - below > max(_LUMP, rounding) else -inf
+    return _smoothed(weights)[1]
+
+
+def pareto_smoothed(
+    log_weights: Float[np.ndarray, " S"],
+) -> tuple[Float[np.ndarray, " S"], float]:
+    """The weights with the largest replaced by quantiles of the Pareto distribution fitted to them, and its k-hat.
+
+    Vehtari, Simpson, Gelman, Yao, Gabry 2024, Journal of Machine Learning Research 25, 72, section 3.
+
+    Args:
+        log_weights: shape (S,), of 25 draws or more; minus infinity is a weight of zero.
+
+    Returns:
+        Their logarithms, of which the exponentials sum to one, and k-hat. Where the largest weights are equal, or no
+        distribution fits, the weights as they are, and a k-hat that says so.
+    """
+    k = pareto_k(log_weights)
+    smooth = _smoothed(log_weights)[0] if np.isfinite(k) else np.asarray(log_weights, float)
+    smooth = np.where(np.isneginf(log_weights), -np.inf, smooth)
+    return smooth - logsumexp(smooth), k
+
+
+def _smoothed(weights: np.ndarray) -> tuple[np.ndarray, float]:
     from arviz_stats.base.array import array_stats  # slow to import
 
     zero = np.min(weights, initial=0, where=np.isfinite(weights)) - 1000
     # ArviZ takes the log likelihoods of data left out, which are minus log weights.
-    return float(array_stats.psislw(-np.maximum(weights, zero).astype(float))[1])
+    smooth, k = array_stats.psislw(-np.maximum(weights, zero).astype(float))
+    return smooth, float(k)
 
 
 def usable_below(num_samples: int) -> float:

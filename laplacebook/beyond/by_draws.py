@@ -13,11 +13,18 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number
-from laplacebook.base.table import Table, percentages
+from laplacebook.base.table import Table, percentages, tails
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.numpyro_and_arviz import inference_data
+from laplacebook.fit.functions import (
+    Of,
+    functions_table,
+    number_of_draws,
+    weighted_deviation,
+    weighted_mean,
+    weighted_quantiles,
+)
+from laplacebook.fit.numpyro_and_arviz import to_arviz
 from laplacebook.fit.summary import summary_table, values_at
-from laplacebook.model.observations import observed_sites
 
 _ROWS = 10  # of a printed approximation
 
@@ -25,7 +32,7 @@ _ROWS = 10  # of a printed approximation
 class ByDraws(Approximation):
     """An approximation whose moments and quantiles are those of weighted draws.
 
-    Who inherits says what it is (``title``), which draws stand for it (``_weighted``), how more are made
+    Who inherits says what it is (``title``), which draws stand for it (``_joint``), how more are made
     (``sample_vector``), and what is told below its table (``_lines``).
     """
 
@@ -43,22 +50,33 @@ class ByDraws(Approximation):
 
     @cached_property
     @abstractmethod
+    def _joint(self) -> tuple[np.ndarray, np.ndarray]:
+        """Draws of all coordinates together, shape (S, D), and their weights, which sum to 1."""
+
+    @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """By site, in the order of the model: draws on its scale, shape (S, ...), and weights that sum to 1."""
+        """By site, in the order of the model: draws on its scale, shape (S, ...), and their weights."""
+        u, weights = self._joint
+        return {name: (values, weights) for name, values in self._values(u).items()}
 
     @abstractmethod
     def _lines(self) -> Sequence[str]:
         """What is told below the table."""
 
     @property
+    def moment_error(self) -> float:
+        """The standard error of its means, in standard deviations, by the number of draws that stand for it."""
+        return number_of_draws(self.density.dimension) ** -0.5
+
+    @property
     def mean(self) -> dict[str, Array]:
         """Posterior means by site, on the scale on which the user wrote the model."""
-        return self._each(_mean)
+        return self._each(weighted_mean)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
         """Posterior standard deviations by site, on the scale on which the user wrote the model."""
-        return self._each(_deviation)
+        return self._each(weighted_deviation)
 
     def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
         """Marginal quantiles by site, on the scale on which the user wrote the model.
@@ -77,27 +95,31 @@ class ByDraws(Approximation):
             raise ValueError(
                 f"probabilities must be a vector of numbers between 0 and 1, not {levels}"
             )
-        return self._each(lambda values, weights: _quantiles(values, weights, levels))
+        return self._each(lambda values, weights: weighted_quantiles(values, weights, levels))
 
-    def summary(self, probability: float = 0.9) -> Table:
+    def summary(self, probability: float = 0.9, of: Of | None = None) -> Table:
         """Mean, standard deviation and a central interval of each number of each latent site.
 
         Args:
             probability: of the interval.
+            of: what else to look at in place of the sites: a name, or several, of ``numpyro.deterministic``
+                sites, or functions of the dict of sites by the names of their rows, such as
+                ``{"contrast": lambda sites: sites["a"][1] - sites["a"][0]}``.
 
         Returns:
             A :class:`~laplacebook.Table` with the columns ``site``, ``mean``, ``sd`` and two quantiles,
             ``5 %`` and ``95 %`` by default.
 
         Raises:
-            ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
+            ValueError: ``probability`` is not between 0 and 1, or too close to one of them; there is no such site.
+            UnsupportedModel: a function returns no numbers.
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be between 0 and 1, not {probability}")
-        tails = [(1 - probability) / 2, (1 + probability) / 2]
+        ends = tails(probability)
+        if of is not None:
+            return functions_table(self.density, *self._joint, of, probability)
         columns: dict[str, dict] = {"mean": self.mean, "sd": self.standard_deviation}
-        quantiles = self.quantiles(tails)
-        for i, end in enumerate(percentages(tails)):
+        quantiles = self.quantiles(ends)
+        for i, end in enumerate(percentages(ends)):
             columns[end] = {name: values[i] for name, values in quantiles.items()}
         title = f"{self.title} of {self.density.name}, D = {self.density.dimension}"
         return replace(summary_table(self.density, columns), title=title)
@@ -122,24 +144,37 @@ class ByDraws(Approximation):
             name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
         }
 
-    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
+    def to_arviz(
+        self,
+        key: Key[Array, ""] | None = None,
+        num_samples: int = 1000,
+        *,
+        log_likelihood: bool = False,
+        posterior_predictive: bool = False,
+    ) -> Any:
         """Draws, and the data, for ArviZ's plots and tables.
 
         Args:
             key: a JAX random key; a fixed one by default.
             num_samples: how many draws, all in one chain: they are independent.
+            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
+                ``arviz.waic``.
+            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
 
         Returns:
-            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``.
+            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
+            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
 
         Raises:
             ImportError: ArviZ is not installed.
             ValueError: ``num_samples`` is not a number of 1 or more.
+            UnsupportedModel: the last two are asked of a model that observes no data.
         """
         require_number("num_samples", num_samples)
-        draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
-        observed = observed_sites(self.density, self.density.start())
-        return inference_data(draws, {name: site["value"] for name, site in observed.items()})
+        to_draw = jax.random.key(0) if key is None else key
+        u = self.sample_vector(to_draw, (num_samples,))
+        to_data = jax.random.fold_in(to_draw, 1)
+        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     def remember(self, verdict: str | None) -> None:
         """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
@@ -177,21 +212,3 @@ class ByDraws(Approximation):
             numbers = function(flat, weights)
             found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
         return found
-
-
-def _mean(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
-    return weights @ values
-
-
-def _deviation(values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]) -> np.ndarray:
-    return np.sqrt(weights @ (values - weights @ values) ** 2)
-
-
-def _quantiles(
-    values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"], levels: np.ndarray
-) -> Float[np.ndarray, "P n"]:
-    order = np.argsort(values, axis=0)
-    rising = np.take_along_axis(values, order, axis=0)
-    mass = np.cumsum(weights[order], axis=0) - weights[order] / 2
-    columns = [np.interp(levels, m, v) for m, v in zip(mass.T, rising.T, strict=True)]
-    return np.stack(columns, axis=1)

@@ -1,7 +1,9 @@
-"""An approximation of either kind out of a file: who loads it brings the model and its data."""
+"""An approximation of any kind out of a file: who loads it brings the model and its data."""
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.quick import in_full_precision
+from laplacebook.beyond import mixture, resampled, skewed
 from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.mixture import MixtureApproximation
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.saved_nested import KIND, StoredNested, looked_at, parse_nested, terms_at
+from laplacebook.beyond.skewed import SkewedApproximation
 from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.digest import digests, told_apart
 from laplacebook.fit.load import another_model, laplace_in, require_sites
-from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Archive
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
 
 
-def load(
-    path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any
-) -> LaplaceApproximation | NestedApproximation:
+def load(path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any) -> Approximation:
     """An approximation from a file that its method ``save`` wrote.
 
     In the book: :doc:`/book/intro`.
@@ -36,8 +40,8 @@ def load(
         kwargs: its keyword arguments, the same as in the fit.
 
     Returns:
-        What was saved, with the same numbers: a :class:`LaplaceApproximation` with its other modes, or a
-        :class:`NestedApproximation`. The approximation of a last layer takes the layers before it from
+        What was saved, with the same numbers: a :class:`LaplaceApproximation` with its other modes, or another
+        :class:`Approximation`. The approximation of a last layer takes the layers before it from
         the file, and the whole model from you.
 
     Raises:
@@ -52,9 +56,25 @@ def load(
         UnsupportedModel: the model has no density on R^D.
     """
     archive = Archive.read(Path(path))
-    if archive.header.get("kind") == KIND:
+    found = _loaded(archive, model, args, kwargs)
+    if resampled.KIND not in archive.header:
+        return found
+    return archive.parsed(partial(ResampledApproximation.in_archive, proposal=found), resampled.U)
+
+
+def _loaded(archive: Archive, model: Callable, args: tuple, kwargs: dict) -> Approximation:
+    kind = archive.header.get("kind")
+    if kind == KIND:
         return _bound(archive.parsed(parse_nested, "log_likelihood"), model, args, kwargs)
-    return laplace_in(archive, model, args, kwargs)
+    gaussian = laplace_in(archive, model, args, kwargs)
+    if kind == skewed.KIND:
+        return archive.parsed(
+            lambda archive: SkewedApproximation(gaussian, float(archive.header["cubic"])),
+            "mode_vector",
+        )
+    if kind == mixture.KIND:
+        return MixtureApproximation((replace(gaussian, other_modes=()), *gaussian.other_modes))
+    return gaussian
 
 
 @in_full_precision

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
+_JOINT = 2048  # draws of all sites together, each with a fit of the effects
 _HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
@@ -234,6 +235,11 @@ class NestedApproximation(ByDraws):
             else (of_effects[s.name], equal)
             for s in self.density.sites
         }
+
+    @cached_property
+    def _joint(self) -> tuple[np.ndarray, np.ndarray]:
+        u = np.asarray(self.sample_vector(jax.random.key(0), (_JOINT,)), float)
+        return u, np.full(len(u), 1 / len(u))
 
     @cached_property
     def _points(self) -> SmoothPoints:

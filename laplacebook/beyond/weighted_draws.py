@@ -1,56 +1,153 @@
-"""Draws by which a nested approximation is checked: their density is known, and so are their weights."""
+"""Draws by which an approximation is checked and put right: their density is known, and so are their weights."""
 
 from dataclasses import replace
+from math import log
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from laplacebook.base.keys import split_into
+from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import logsumexp
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import defined
 from laplacebook.beyond.known_points import between_nodes
+from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.skewed import SkewedApproximation
+from laplacebook.evidence.importance import log_student_constant
+from laplacebook.fit.approximation import Approximation
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.model.density import ModelDensity
 
-TOGETHER = 8  # draws of the effects for the same hyperparameters
+_TOGETHER = 8  # draws of the effects for the same hyperparameters
+_HEAVY = 5.0  # degrees of freedom of the draws that reach into the tails
 
 
 class WeightedDraws(NamedTuple):
     """Draws with importance weights, under which they are the posterior's.
 
     Attributes:
-        u: in the unconstrained space, shape (S, D); ``TOGETHER`` after each other have the same hyperparameters.
+        u: in the coordinates of the fit, shape (S, D).
         log_weights: the log joint less the log density of each, shape (S,).
+        together: so many after each other depend on one another; S is a multiple of it.
     """
 
     u: np.ndarray
     log_weights: np.ndarray
+    together: int
 
 
 @in_full_precision
-def weighted_draws(fit: NestedApproximation, key: Key[Array, ""], number: int) -> WeightedDraws:
-    """Draws of the hyperparameters, and of the effects given them, from fits of their own.
+def weighted_draws(
+    approx: Approximation,
+    key: Key[Array, ""],
+    number: int,
+    progress_bar: bool | None = None,
+) -> WeightedDraws:
+    """Draws from an approximation, and from one with heavier tails.
 
-    Of the effects every other draw is Gaussian, and every other one has the skew marginals; each is
-    weighted by the mixture of the two laws. So the weights are as even as those of the better one: the
+    Half of them are the approximation's own, and half are Student-t with five degrees of freedom about
+    each mode, with the same scale matrices; each is weighted by the mixture of the two laws. So the weights are
+    at least half as even as those of the better one, and bounded where the posterior has no heavier tails than the
+    second.
+
+    Of a nested approximation the hyperparameters are drawn between the points of the grid, and the effects given
+    them from fits of their own: every other draw is Gaussian, and every other one has the skew marginals. The
     Gaussian is where copulas of skew marginals leave a narrow ridge, such as a sum that is known.
 
     Args:
-        fit: the approximation.
+        approx: the approximation.
         key: a JAX random key.
         number: how many draws, about.
+        progress_bar: shown after two seconds; by default where standard error is a terminal.
 
     Raises:
         LaplaceError: at a draw of the hyperparameters the effects have no mode.
         NonFinite: the log joint is NaN at a draw.
     """
-    groups = -(-number // TOGETHER)
+    if isinstance(approx, NestedApproximation):
+        return _nested(approx, key, number)
+    components, shares = components_of(approx)
+    half = -(-number // 2)
+    to_own, to_heavy, to_index, to_scale = split_into(key, 4)
+    own = np.asarray(approx.sample_vector(to_own, (half,)), float)
+    normal = np.asarray(jax.random.normal(to_heavy, own.shape), float)
+    scale = np.asarray(jax.random.chisquare(to_scale, _HEAVY, shape=(half, 1)), float) / _HEAVY
+    logs = jnp.log(jnp.asarray(shares))
+    index = np.asarray(jax.random.categorical(to_index, logs, shape=(half,)))
+    heavy = MixtureApproximation(components).points(index, normal / np.sqrt(scale))
+    u = np.concatenate([own, heavy])
+    gaussians = log_gaussians(components, u)
+    constants = np.array([float(one.precision.log_volume()) for one in components])[:, None]
+    tails = _log_student(-2 * (gaussians + constants), u.shape[1]) - constants
+    log_q = np.logaddexp(
+        _own_log_density(approx, u, gaussians, shares), _mixed(tails, shares)
+    ) - log(2)
+    heights = at_many(_log_joint, (approx.density,), u, progress_bar)
+    log_weights = np.asarray(heights, float) - log_q
+    return WeightedDraws(u, defined(log_weights, approx.density.name, "draws"), 1)
+
+
+def components_of(
+    approx: Approximation,
+) -> tuple[tuple[LaplaceApproximation, ...], Float[np.ndarray, " K"]]:
+    """The Gaussians of which an approximation is made, and their shares.
+
+    Args:
+        approx: what laplace, skewed or mixture returned.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(approx, MixtureApproximation):
+        return approx.components, approx.shares
+    if isinstance(approx, SkewedApproximation):
+        return (approx.gaussian,), np.ones(1)
+    if isinstance(approx, LaplaceApproximation):
+        return (approx,), np.ones(1)
+    raise TypeError(
+        f"An approximation of type {type(approx).__name__} tells no density of its draws."
+    )
+
+
+def _own_log_density(
+    approx: Approximation,
+    u: Float[np.ndarray, "S D"],
+    gaussians: Float[np.ndarray, "K S"],
+    shares: Float[np.ndarray, " K"],
+) -> Float[np.ndarray, " S"]:
+    if isinstance(approx, SkewedApproximation):
+        return approx.log_densities(u - np.asarray(approx.gaussian.mode_vector), gaussians[0])
+    return _mixed(gaussians, shares)
+
+
+def _mixed(logs: Float[np.ndarray, "K S"], shares: Float[np.ndarray, " K"]) -> np.ndarray:
+    return logsumexp((logs + np.log(shares)[:, None]).T)
+
+
+def _log_student(squares: Float[np.ndarray, "K S"], size: int) -> np.ndarray:
+    """The log density of a Student-t vector, times the square root of the determinant of its scale matrix.
+
+    And times (2 pi)^(D/2), as for a Gaussian of which the log volume is subtracted.
+    """
+    return log_student_constant(size, _HEAVY) - (_HEAVY + size) / 2 * np.log1p(squares / _HEAVY)
+
+
+def _log_joint(density: ModelDensity, u: Array) -> Array:
+    return jnp.asarray(density.log_joint(u))
+
+
+def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> WeightedDraws:
+    groups = -(-number // _TOGETHER)
     to_hyper, to_effects = split_into(key)
     points, skewed = fit._points, fit.skewed
     chosen = points.drawn(float(jax.random.uniform(to_hyper)), groups)
     given = between_nodes(fit.effects, fit.grid, fit.start, points.points[chosen])
-    index = np.repeat(np.arange(groups), TOGETHER)
+    index = np.repeat(np.arange(groups), _TOGETHER)
     shape = (len(index), given.mode.shape[1])
     normal = np.asarray(jax.random.normal(to_effects, shape), float)
     gaussian, skew = (
@@ -58,7 +155,7 @@ def weighted_draws(fit: NestedApproximation, key: Key[Array, ""], number: int) -
     )
     u = np.where(np.arange(len(index))[:, None] % 2, skew, gaussian)
     effects = u[:, fit.effects.places[1]]
-    log_joint = fit.effects.log_joint(given.hyper, effects.reshape(groups, TOGETHER, -1)).ravel()
+    log_joint = fit.effects.log_joint(given.hyper, effects.reshape(groups, _TOGETHER, -1)).ravel()
     log_q = skewed.log_densities(given, index, effects - given.mode[index])
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
-    return WeightedDraws(u, defined(log_joint - log_q, fit.density.name, "draws"))
+    return WeightedDraws(u, defined(log_joint - log_q, fit.density.name, "draws"), _TOGETHER)

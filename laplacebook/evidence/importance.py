@@ -115,7 +115,7 @@ def importance_weights(
     require_fit(approx)
     heaviness = None
     if degrees_of_freedom is not None:
-        constant = _log_constant(approx.mode_vector.size, float(degrees_of_freedom))
+        constant = log_student_constant(approx.mode_vector.size, float(degrees_of_freedom))
         heaviness = np.asarray([degrees_of_freedom, constant], approx.mode_vector.dtype)
     proposal = (approx.density, approx.mode_vector, approx.precision, heaviness)
     keys = split(key, num_samples)
@@ -136,6 +136,11 @@ def _importance_weight(
     return density.log_joint(mode + precision.whitened(t)) - log_q
 
 
-def _log_constant(dimension: int, nu: float) -> float:
-    """Of the density of a Student-t vector of unit scale, over (2 pi)^(-D/2); in full precision."""
+def log_student_constant(dimension: int, nu: float) -> float:
+    """Of the density of a Student-t vector of unit scale, over (2 pi)^(-D/2); in full precision.
+
+    Args:
+        dimension: D.
+        nu: its degrees of freedom.
+    """
     return lgamma((nu + dimension) / 2) - lgamma(nu / 2) - dimension / 2 * log(nu / 2)

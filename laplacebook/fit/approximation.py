@@ -62,7 +62,14 @@ class Approximation(ABC):
         """The same draws as vectors of all coordinates."""
 
     @abstractmethod
-    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
+    def to_arviz(
+        self,
+        key: Key[Array, ""] | None = None,
+        num_samples: int = 1000,
+        *,
+        log_likelihood: bool = False,
+        posterior_predictive: bool = False,
+    ) -> Any:
         """Draws, and the data, for ArviZ's plots and tables."""
 
     @abstractmethod

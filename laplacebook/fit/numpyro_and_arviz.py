@@ -1,6 +1,7 @@
 """Hand an approximation to the rest of NumPyro, as the guide that it already knows."""
 
 from collections.abc import Mapping
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -9,15 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
+from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel, failed_fit
+from laplacebook.base.quick import jit_quickly
+from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.observations import observed_sites
 
 
 class _LaplaceGuide(AutoLaplaceApproximation):
@@ -66,16 +71,74 @@ def laplace_guide(
     return guide
 
 
-def inference_data(posterior: Mapping[str, Array], observed_data: Mapping[str, Array]) -> Any:
-    """One chain of draws, and the data, in ArviZ's container.
+def to_arviz(
+    density: ModelDensity,
+    u: Float[Array, "S D"],
+    key: Key[Array, ""],
+    log_likelihood: bool,
+    posterior_predictive: bool,
+) -> Any:
+    """One chain of draws, and what belongs to it, in ArviZ's container.
 
     Args:
-        posterior: site -> draws, shape (S, *site shape).
-        observed_data: site -> data.
+        density: the model and its data.
+        u: draws, shape (S, D).
+        key: of what is drawn beside them.
+        log_likelihood: whether to add that of each datum at each draw.
+        posterior_predictive: whether to draw data at each draw.
+
+    Raises:
+        ImportError: ArviZ is not installed.
+        UnsupportedModel: either is asked of a model that observes no data.
+    """
+    observed = observed_sites(density, density.start())
+    groups: dict[str, dict[str, Any]] = {
+        "observed_data": {name: site["value"] for name, site in observed.items()}
+    }
+    if (log_likelihood or posterior_predictive) and not observed:
+        raise UnsupportedModel(
+            f"{density.name} observes no data, so there is no log likelihood of each, and none to draw.",
+            causes=["data in a numpyro.factor", "effects integrated out, with their data"],
+            remedy="observe the data with obs= in a numpyro.sample statement.",
+        )
+    draws = values_at(density, u)
+    if log_likelihood:
+        groups["log_likelihood"] = _log_likelihoods(density, u, tuple(observed))
+    if posterior_predictive:
+        args, kwargs = density.arguments
+        predictive = Predictive(
+            handlers.uncondition(density.model), draws, return_sites=tuple(observed)
+        )
+        groups["posterior_predictive"] = predictive(key, *args, **kwargs)
+    one_chain = {
+        group: {name: x if group == "observed_data" else x[None] for name, x in sites.items()}
+        for group, sites in {"posterior": draws, **groups}.items()
+    }
+    return inference_data(**one_chain)
+
+
+@partial(jit_quickly, static_argnames="names")
+def _log_likelihoods(
+    density: ModelDensity, u: Float[Array, "S D"], names: tuple[str, ...]
+) -> dict[str, Array]:
+    """Of each datum at each draw, by observed site, shape (S, *shape of the data without events)."""
+
+    def at(u: Array) -> dict[str, Array]:
+        sites = observed_sites(density, u)
+        return {name: sites[name]["fn"].log_prob(sites[name]["value"]) for name in names}
+
+    return jax.lax.map(at, u)
+
+
+def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) -> Any:
+    """Draws, and what belongs to them, in ArviZ's container.
+
+    Args:
+        posterior: site -> draws, shape (chains, S, *site shape).
+        groups: further groups by their names in ArviZ; empty ones are left out.
 
     Returns:
-        An ``arviz.InferenceData`` (ArviZ 0.x) or an ``xarray.DataTree`` (ArviZ 1.x), with the groups
-        ``posterior`` (dimensions chain, draw, ...) and, where there are data, ``observed_data``.
+        An ``arviz.InferenceData`` (ArviZ 0.x) or an ``xarray.DataTree`` (ArviZ 1.x).
 
     Raises:
         ImportError: ArviZ is not installed.
@@ -84,9 +147,10 @@ def inference_data(posterior: Mapping[str, Array], observed_data: Mapping[str, A
         import arviz
     except ImportError as error:
         raise ImportError("to_arviz() needs ArviZ: pip install arviz") from error
-    groups: dict[str, Any] = {"posterior": {name: draws[None] for name, draws in posterior.items()}}
-    if observed_data:
-        groups["observed_data"] = dict(observed_data)
+    filled: dict[str, Any] = {
+        "posterior": dict(posterior),
+        **{name: dict(x) for name, x in groups.items() if x},
+    }
     if "posterior" in signature(arviz.from_dict).parameters:  # ArviZ 0.x
-        return arviz.from_dict(**groups)
-    return arviz.from_dict(groups)
+        return arviz.from_dict(**filled)
+    return arviz.from_dict(filled)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -12,13 +12,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 
-from laplacebook.base.checks import coordinates, require_number, require_one, require_sample_shape
+from laplacebook.base.checks import (
+    coordinates,
+    require_number,
+    require_numbers,
+    require_one,
+    require_sample_shape,
+)
 from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.quick import in_full_precision, is_eager
-from laplacebook.base.table import Table, percentages
+from laplacebook.base.table import Table, percentages, tails
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
+from laplacebook.fit.numpyro_and_arviz import laplace_guide, to_arviz
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
     improper_evidence,
@@ -30,8 +36,10 @@ from laplacebook.fit.summary import (
 )
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.observations import observed_sites
 from laplacebook.search.certificate import Certificate
+
+if TYPE_CHECKING:
+    from laplacebook.fit.functions import Of
 
 _ROWS = 10  # of a printed approximation
 
@@ -175,7 +183,7 @@ class LaplaceApproximation(Approximation):
             )
         return self._marginals(levels, key)[1]
 
-    def summary(self, probability: float = 0.9) -> Table:
+    def summary(self, probability: float = 0.9, of: "Of | None" = None) -> Table:
         """Mode, standard deviation and a central interval of each number of each latent site.
 
         All on the scale on which the user wrote the model. The mode is that of q in the
@@ -183,43 +191,65 @@ class LaplaceApproximation(Approximation):
 
         Args:
             probability: of the interval under q.
+            of: what else to look at in place of the sites: a name, or several, of ``numpyro.deterministic``
+                sites, or functions of the dict of sites by the names of their rows, such as
+                ``{"contrast": lambda sites: sites["a"][1] - sites["a"][0]}``. Their means and the rest are
+                those of 16,384 draws with a fixed key, in pairs to both sides of the mode.
 
         Returns:
-            A :class:`~laplacebook.Table` with the columns ``site``, ``mode``, ``sd`` and two
+            A :class:`~laplacebook.Table` with the columns ``site``, ``mode`` (``mean`` of a function), ``sd`` and two
             quantiles, ``5 %`` and ``95 %`` by default.
 
         Raises:
-            ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
+            ValueError: ``probability`` is not between 0 and 1, or too close to one of them; there is no such site.
+            UnsupportedModel: a function returns no numbers.
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be between 0 and 1, not {probability}")
-        tails = [(1 - probability) / 2, (1 + probability) / 2]
-        deviations, quantiles = self._marginals(tails)
+        ends = tails(probability)
+        if of is not None:
+            from laplacebook.fit.functions import functions_table, symmetric_draws
+
+            self._not_a_batch()
+            require_numbers("summary(of=...)", self)
+            u = symmetric_draws(self.mode_vector, self.precision)
+            return functions_table(self.density, u, np.full(len(u), 1 / len(u)), of, probability)
+        deviations, quantiles = self._marginals(ends)
         columns = {"mode": self.mode, "sd": deviations}
-        for i, end in enumerate(percentages(tails)):
+        for i, end in enumerate(percentages(ends)):
             columns[end] = {name: values[i] for name, values in on_host(quantiles).items()}
         return summary_table(self.density, columns)
 
     @in_full_precision
-    def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
-        """Draws from q, and the data, for ArviZ's plots and tables.
+    def to_arviz(
+        self,
+        key: Key[Array, ""] | None = None,
+        num_samples: int = 1000,
+        *,
+        log_likelihood: bool = False,
+        posterior_predictive: bool = False,
+    ) -> Any:
+        """Draws, and the data, for ArviZ's plots and tables.
 
         Args:
             key: a JAX random key; a fixed one by default.
             num_samples: how many draws, all in one chain: they are independent.
+            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
+                ``arviz.waic``.
+            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
 
         Returns:
             ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
-            model has data, ``observed_data``.
+            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
 
         Raises:
             ImportError: ArviZ is not installed.
             ValueError: ``num_samples`` is not a number of 1 or more.
+            UnsupportedModel: the last two are asked of a model that observes no data.
         """
         require_number("num_samples", num_samples)
-        draws = self.sample(jax.random.key(0) if key is None else key, (num_samples,))
-        observed = observed_sites(self.density, self.mode_vector)
-        return inference_data(draws, {name: site["value"] for name, site in observed.items()})
+        to_draw = jax.random.key(0) if key is None else key
+        u = self.sample_vector(to_draw, (num_samples,))
+        to_data = jax.random.fold_in(to_draw, 1)
+        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     def save(self, path: str | PathLike) -> None:
         """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.

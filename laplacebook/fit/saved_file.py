@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -74,12 +75,15 @@ class Stored(NamedTuple):
     data: tuple[dict[str, np.ndarray], np.ndarray]
 
 
-def save(approx: Any, path: str | os.PathLike) -> None:
+def save(
+    approx: Any, path: str | os.PathLike, beside: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Write the numbers of an approximation to a file.
 
     Args:
         approx: a ``LaplaceApproximation``, whose class imports this module to have the method.
         path: of the file.
+        beside: what else the header has, of an approximation that is made of this one.
 
     Raises:
         LaplaceError: the fit failed.
@@ -98,6 +102,7 @@ def save(approx: Any, path: str | os.PathLike) -> None:
         "certificate": [field.name for field in fields(approx.certificate)],
         "settings": asdict(approx.settings),
         "other_modes": len(approx.other_modes),
+        **beside,
     }
     arrays = _arrays(approx)
     for i, other in enumerate(approx.other_modes):
@@ -126,7 +131,26 @@ def write(
         "sites": [[site.name, site.shape, site.value_shape] for site in density.sites],
         **header,
     }
-    named = {"header": np.array(json.dumps(whole)), **{n: np.asarray(x) for n, x in arrays.items()}}
+    _write(path, whole, arrays)
+
+
+def add(path: str | os.PathLike, header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write more into an archive.
+
+    Args:
+        path: of the file.
+        header: what else its header has.
+        arrays: further ones, by name.
+    """
+    archive = Archive.read(Path(path))
+    _write(path, archive.header | header, {**archive.arrays, **arrays})
+
+
+def _write(path: str | os.PathLike, header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+    named = {
+        "header": np.array(json.dumps(header)),
+        **{n: np.asarray(x) for n, x in arrays.items()},
+    }
     archive = io.BytesIO()
     np.savez(archive, allow_pickle=False, **named)
     Path(path).write_bytes(archive.getvalue())

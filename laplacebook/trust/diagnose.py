@@ -11,7 +11,10 @@ from laplacebook.base.estimate import effective_sample_size
 from laplacebook.base.keys import split_into
 from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import mean_of_weights, pareto_k
+from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.resampled import ResampledApproximation
+from laplacebook.beyond.weighted_draws import components_of, weighted_draws
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit.laplace import by_height, distinct, search_again
 from laplacebook.fit.maximum_likelihood import Highest, maximum_log_likelihood
@@ -21,7 +24,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.marginals import marginals
-from laplacebook.trust.nested_diagnosis import NestedDiagnosis
+from laplacebook.trust.moments_diagnosis import MomentsDiagnosis, NestedDiagnosis
 from laplacebook.trust.slices import principal_slices
 
 _FEWEST = 100  # draws, below which a k-hat of 0.5 says nothing
@@ -46,14 +49,23 @@ def diagnose(
     *,
     progress_bar: bool | None = ...,
 ) -> NestedDiagnosis: ...
+@overload
 def diagnose(
-    approx: LaplaceApproximation | NestedApproximation,
+    approx: ByDraws,
+    key: Key[Array, ""],
+    num_samples: int = ...,
+    starts: int = ...,
+    *,
+    progress_bar: bool | None = ...,
+) -> MomentsDiagnosis: ...
+def diagnose(
+    approx: LaplaceApproximation | ByDraws,
     key: Key[Array, ""],
     num_samples: int = 4_000,
     starts: int = 8,
     *,
     progress_bar: bool | None = None,
-) -> Diagnosis | NestedDiagnosis:
+) -> Diagnosis | MomentsDiagnosis:
     """Whether an approximation q can be trusted, and why.
 
     The worst of these decides the level of the verdict:
@@ -99,10 +111,11 @@ def diagnose(
     - Under a proper prior the evidence is a mean of the likelihood, and cannot exceed its maximum.
       If that maximum is not certified, an excess makes q usable at best.
 
-    What :func:`~laplacebook.nested` returns is compared with weighted draws of the posterior. Their
-    hyperparameters have the density that the grid and its spline tell, and their effects, given these,
-    a Gaussian or the skew marginals, half of each, from fits of their own; the weights are p(D, u) over that
-    density:
+    What :func:`~laplacebook.nested`, :func:`~laplacebook.skewed`, :func:`~laplacebook.mixture` or
+    :func:`~laplacebook.resampled` return is compared with weighted draws of the posterior: half of them its own, half
+    Student-t with five degrees of freedom about its modes, and the weights are p(D, u) over the density of
+    that mixture. Of a nested approximation the hyperparameters have the density that the grid and its spline tell,
+    and the effects, given these, a Gaussian or the skew marginals, half of each, from fits of their own:
 
     ================================== ============== ============== ==============
     fact                               good           usable         bad
@@ -111,7 +124,8 @@ def diagnose(
     a mean, off by posterior sds       up to 0.1      up to 0.3      above
     a standard deviation, off by       up to 10 %     up to 30 %     above
     error of the log evidence          up to 0.1      up to log 2    above
-    error of the grid                  up to 0.1      up to log 2    above
+    error of the grid, if nested       up to 0.1      up to log 2    above
+    evidence in other modes            up to 1 %                     above
     ``doubt`` of the approximation     none           some           k-hat above, too
     ================================== ============== ============== ==============
 
@@ -120,14 +134,16 @@ def diagnose(
     only the error of the grid and ``doubt``, with k-hat of the effects given the hyperparameters, are looked
     at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
     any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what lies beyond the grid,
-    which its error counts, nor a far mode of the effects.
+    which its error counts, nor a far mode of the effects. Of the others ``starts`` searches look for modes that they
+    do not hold.
 
     In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:
-        approx: what :func:`~laplacebook.laplace`, :func:`~laplacebook.laplace_of_density` or
-            :func:`~laplacebook.nested` returned.
+        approx: what :func:`~laplacebook.laplace`, :func:`~laplacebook.laplace_of_density`,
+            :func:`~laplacebook.nested`, :func:`~laplacebook.skewed`, :func:`~laplacebook.mixture` or
+            :func:`~laplacebook.resampled` returned.
         key: a JAX random key, for the draws and the searches.
         num_samples: S, how many draws from q, 100 or more; of a nested approximation a multiple of 8, or as
             many more as make one.
@@ -141,7 +157,7 @@ def diagnose(
 
     Returns:
         A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``; of a nested approximation a
-        :class:`NestedDiagnosis`.
+        :class:`NestedDiagnosis`, of the others a :class:`MomentsDiagnosis`.
 
     Raises:
         ValueError: ``num_samples`` or ``starts`` is no such number; ``approx`` is a batch; within a
@@ -165,17 +181,15 @@ def diagnose(
       log evidence -4.7301 (Laplace), -4.703 ± 0.004 (importance sampling)
       Laplace approximation of coin, unconstrained space, D = 1, 8 starts
     """
-    if not isinstance(approx, NestedApproximation):
+    if not isinstance(approx, ByDraws):
         require_fit(approx, mappable=False)
     require_number("starts", starts)
     require_number("num_samples", num_samples)
     if num_samples < _FEWEST:
         raise ValueError(f"num_samples must be {_FEWEST} or more to tell a tail, not {num_samples}")
     require_numbers("diagnose", (approx, key))
-    if isinstance(approx, NestedApproximation):
-        found = NestedDiagnosis.of(approx, key, num_samples)
-        approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
-        return found
+    if isinstance(approx, ByDraws):
+        return _by_moments(approx, key, num_samples, starts, progress_bar)
     to_draw, to_search = split_into(key)
     weights = importance_weights(approx, to_draw, num_samples, progress_bar=progress_bar)
     k = pareto_k(weights)
@@ -195,6 +209,27 @@ def diagnose(
     )
     approx.remember(diagnosis.verdict if diagnosis.level == "bad" else "")
     return diagnosis
+
+
+def _by_moments(
+    approx: ByDraws, key: Key[Array, ""], number: int, starts: int, progress_bar: bool | None
+) -> MomentsDiagnosis:
+    proposal = approx.proposal if isinstance(approx, ResampledApproximation) else approx
+    if isinstance(proposal, NestedApproximation):
+        draws = weighted_draws(proposal, key, number, progress_bar)
+        kind = NestedDiagnosis if proposal is approx else MomentsDiagnosis
+        found = kind.of(approx, draws)
+    else:
+        to_draw, to_search = split_into(key)
+        draws = weighted_draws(proposal, to_draw, number, progress_bar)
+        known = components_of(proposal)[0]
+        again = search_again(known[0], to_search, starts - 1, progress_bar)
+        modes = distinct([*known, *by_height([*known[0].other_modes, *again])])
+        found = MomentsDiagnosis.of(
+            approx, draws, tuple(modes[: len(known)]), tuple(modes[len(known) :]), starts
+        )
+    approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
+    return found
 
 
 def _bound(

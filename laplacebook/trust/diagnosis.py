@@ -1,9 +1,8 @@
 """What ``diagnose`` returns: facts about an approximation, and a verdict."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from laplacebook.fit.maximum_likelihood import Highest
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import improper_evidence, modes_found
 from laplacebook.model.hierarchy import integrate_out, scales_of_effects
+from laplacebook.trust.judged import Judged
 from laplacebook.trust.slices import Slice
 from laplacebook.trust.verdict import (
     INTERVAL,
@@ -30,8 +30,6 @@ from laplacebook.trust.verdict import (
     of_sites,
     of_skewness,
     of_tail,
-    sentence,
-    worst,
 )
 
 if TYPE_CHECKING:
@@ -39,11 +37,10 @@ if TYPE_CHECKING:
 
 
 _ROWS = 6  # of a printed diagnosis, the most skewed axes
-_WIDTH = 96  # characters of a printed line
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis:
+class Diagnosis(Judged):
     """What :func:`diagnose` found about an approximation q, and what to make of it.
 
     In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
@@ -78,16 +75,6 @@ class Diagnosis:
     maximum_log_likelihood: Highest | None
 
     @property
-    def effective_fraction(self) -> float:
-        """The effective sample size as a fraction of the draws; 1 where q is the posterior."""
-        return self.effective_sample_size / self.num_samples
-
-    @property
-    def evidence_difference(self) -> Estimate:
-        """The Laplace approximation of the log evidence less that by importance sampling."""
-        return self.approx.log_evidence - self.importance_log_evidence
-
-    @property
     def share_elsewhere(self) -> float:
         """The share of the other modes in the evidence, by the Laplace approximation of each."""
         evidence = np.array([mode.log_evidence for mode in (self.approx, *self.other_modes)])
@@ -117,16 +104,6 @@ class Diagnosis:
         bound = float(self.maximum_log_likelihood.log_likelihood)
         excess = float(self.approx.log_evidence) - bound
         return excess if abs(excess) > _rounding(bound) else 0.0
-
-    @property
-    def level(self) -> str:
-        """``"good"``, ``"usable"`` or ``"bad"``, by the thresholds of :func:`diagnose`."""
-        return worst(self._findings)
-
-    @property
-    def verdict(self) -> str:
-        """The level, and the reasons for it, in one sentence."""
-        return sentence(self._findings)
 
     @property
     def sites(self) -> Table:
@@ -176,13 +153,6 @@ class Diagnosis:
         from laplacebook.trust.picture import plot_slices
 
         return plot_slices(self.slices)
-
-    def __repr__(self) -> str:
-        report = self._report()
-        return repr(replace(report, title=fill(report.title, _WIDTH, subsequent_indent="  ")))
-
-    def _repr_html_(self) -> str:
-        return self._report()._repr_html_()
 
     def _report(self) -> Table:
         rows = sorted(self.slices, key=lambda one: -abs(one.skewness))

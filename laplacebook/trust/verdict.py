@@ -16,7 +16,7 @@ SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standa
 ELSEWHERE = 0.01  # of the evidence, held by other modes
 INTERVAL = 1.6448536269514722  # standard deviations to both sides: 90 % of a normal number
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
-MEAN = (0.1, 0.3)  # standard deviations, by which a mean of a nested approximation may be off
+MEAN = (0.1, 0.3)  # standard deviations, by which a mean may be off
 SPREAD = (log(1.1), log(1.3))  # the same of a logarithm of a standard deviation: 10 and 30 %
 
 
@@ -103,7 +103,7 @@ def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
 
 
 def of_weights(k: float, number: int, dimension: int, known: bool) -> Finding:
-    """Pareto k-hat of the weighted draws by which a nested approximation is checked.
+    """Pareto k-hat of the weighted draws by which an approximation is checked.
 
     Args:
         k: k-hat.
@@ -122,7 +122,7 @@ def of_weights(k: float, number: int, dimension: int, known: bool) -> Finding:
 
 
 def of_means(off: Mapping[str, Estimate], errors: float) -> list[Finding]:
-    """The mean that is off most, of a nested approximation beside weighted draws; none where none is known.
+    """The mean that is off most, of an approximation beside weighted draws; none where none is known.
 
     Args:
         off: by name, by how many posterior standard deviations each mean is off.

@@ -1,0 +1,260 @@
+"""The verb ``mixture(fits)``: several Gaussians, each weighted by its evidence."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int, Key
+
+from laplacebook.base.checks import require_numbers, require_sample_shape
+from laplacebook.base.keys import split_into
+from laplacebook.base.many_points import at_many
+from laplacebook.base.namespace import logsumexp as host_logsumexp
+from laplacebook.base.pytrees import on_host
+from laplacebook.base.quick import in_full_precision
+from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.fit.functions import number_of_draws
+from laplacebook.fit.laplace import by_height, distinct, log_joint
+from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.saved_file import save
+from laplacebook.fit.summary import improper_evidence
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+
+KIND = "mixture"  # in the header of a file
+_ROWS = 10  # shares that are printed
+_OVERLAP = (
+    0.1  # of the mass that another component holds at the mode of one: the evidence counts it twice
+)
+
+
+@in_full_precision
+def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "MixtureApproximation":
+    """The modes that were found, each a Gaussian weighted by its evidence.
+
+    q(u) = sum over k of w_k N(u_k, A_k^-1), with w_k in proportion to the Laplace approximation of the integral of
+    the joint density near mode k, of which the log evidence is the sum (Tierney and Kadane 1986, section 2; Gelman
+    et al. 2013, Bayesian Data Analysis, section 13.2). A mode that was found twice, within a tenth of a posterior
+    standard deviation, counts once. Distinct ones count each, copies by a symmetry of the model too: of the K! orders
+    in which the components of a mixture model may be named those count that were found.
+
+    In the book: :doc:`/book/accuracy`.
+
+    Args:
+        fits: a fit with other modes, as ``laplace(..., starts=8, key=...)`` returns it; or several fits of the same
+            model and data, such as networks that were trained from several starts.
+
+    Returns:
+        A :class:`MixtureApproximation`.
+
+    Raises:
+        TypeError: one of them is no Laplace approximation.
+        ValueError: there is none; one is a batch; they are of other models or data, in other spaces or of other
+            curvatures; within a compiled program.
+        LaplaceError: a fit failed.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from laplacebook import laplace
+    >>> def root(y):
+    ...     x = numpyro.sample("x", dist.Normal(0, 3))
+    ...     numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+    >>> mixture(laplace(root, 4.0, starts=8, key=jax.random.key(0)))
+    """
+    several = [fits] if isinstance(fits, LaplaceApproximation) else list(fits)
+    if not several:
+        raise ValueError("mixture takes one fit or more, and here is none")
+    for fit in several:
+        require_fit(fit, mappable=False)
+    require_numbers("mixture", several)
+    found = [mode for fit in several for mode in (replace(fit, other_modes=()), *fit.other_modes)]
+    _require_same(found)
+    return MixtureApproximation(tuple(distinct(by_height(found))))
+
+
+def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
+    """Refuse fits that are not of one posterior.
+
+    Raises:
+        ValueError: they are not.
+    """
+    first, *others = fits
+    for fit in others:
+        if (fit.density.sites, fit.space) != (first.density.sites, first.space):
+            raise ValueError(
+                f"The fits are of models with other latent sites, or in other spaces: {first.density.name}, "
+                f"{first.space}, and {fit.density.name}, {fit.space}. A mixture is of one posterior; lb.compare "
+                "compares several."
+            )
+        if fit.settings != first.settings:
+            raise ValueError(
+                f"The fits have other curvatures or structures: {first.settings} and {fit.settings}."
+            )
+        here = float(first.density.log_joint(fit.mode_vector))
+        there = log_joint(fit)
+        allowed = float(jnp.finfo(fit.mode_vector.dtype).eps) ** 0.5 * max(1.0, abs(there))
+        if not abs(here - there) <= allowed:
+            raise ValueError(
+                f"The fits are of other models or other data: at the mode of one of them its log joint is {there:.8g}, "
+                f"and that of the first {here:.8g}. A mixture is of one posterior; lb.compare compares several."
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class MixtureApproximation(ByDraws):
+    """Several Gaussians, each weighted by its evidence: what :func:`mixture` returns.
+
+    Moments and quantiles are those of 16,384 draws with a fixed key, equally many of each component, in pairs to both
+    sides, weighted by the shares.
+
+    In the book: :doc:`/book/accuracy`.
+
+    Attributes:
+        components: the Laplace approximations at the modes, by falling log joint.
+    """
+
+    components: tuple[LaplaceApproximation, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        number = len(self.components)
+        return f"Mixture of {number} Laplace approximation{'s' if number > 1 else ''}"
+
+    @property
+    def density(self) -> ModelDensity:
+        """The log joint that is approximated."""
+        return self.components[0].density
+
+    @property
+    def log_evidence(self) -> float:
+        """The logarithm of the sum of the evidences of the components."""
+        return float(host_logsumexp(self._log_evidences))
+
+    @property
+    def shares(self) -> Float[np.ndarray, " K"]:
+        """The share of each component in the evidence, its weight."""
+        return np.exp(self._log_evidences - self.log_evidence)
+
+    @in_full_precision
+    def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+        """log q(u), for u of shape (D,), in the coordinates of the fits; any other is a ValueError."""
+        logs = [one.log_density(u) for one in self.components]
+        return logsumexp(jnp.stack(logs) + jnp.log(jnp.asarray(self.shares)))
+
+    @in_full_precision
+    def sample_vector(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*S D"]:
+        """Draws in the coordinates of the fits, shape ``sample_shape + (D,)``."""
+        require_sample_shape(sample_shape)
+        to_component, to_draw = split_into(key)
+        number = int(np.prod(sample_shape))
+        logs = jnp.log(jnp.asarray(self.shares))
+        index = np.asarray(jax.random.categorical(to_component, logs, shape=(number,)))
+        size = self.components[0].mode_vector.size
+        normal = np.asarray(jax.random.normal(to_draw, (number, size)), float)
+        return jnp.asarray(self.points(index, normal), float).reshape(*sample_shape, size)
+
+    def points(
+        self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S D"]
+    ) -> Float[np.ndarray, "S D"]:
+        """The points of some components, of vectors in posterior standard deviations.
+
+        Args:
+            index: of the component of each, shape (S,).
+            normal: the vectors, shape (S, D).
+        """
+        u = np.empty_like(normal)
+        for k, one in enumerate(self.components):
+            mode, precision = on_host((one.mode_vector, one.precision))
+            rows = index == k
+            u[rows] = mode + np.asarray(precision.whitened(normal[rows].T.astype(mode.dtype))).T
+        return u
+
+    @property
+    def doubt_at_a_glance(self) -> str | None:
+        """What :attr:`doubt` says where no diagnosis was asked: that components overlap, or one is doubtful."""
+        overlap = self._overlap
+        if overlap > _OVERLAP:
+            return (
+                f"the components overlap: at their modes the others hold {overlap:.0%} of the density, which the "
+                "evidence counts twice"
+            )
+        for share, one in zip(self.shares, self.components, strict=True):
+            if share > _OVERLAP and one.doubt is not None:
+                return f"of the component with a share of {share:.2f}, {one.doubt}"
+        return None
+
+    def save(self, path: str | PathLike) -> None:
+        """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.
+
+        Args:
+            path: of the file, which is a NumPy ``.npz`` archive without pickled objects. The model
+                and its data are not in it.
+
+        Raises:
+            UnsupportedModel: it is of a plain density.
+        """
+        first, *others = self.components
+        save(replace(first, other_modes=tuple(others)), path, {"kind": KIND})
+
+    def _lines(self) -> list[str]:
+        shares = ", ".join(f"{share:.3g}" for share in self.shares[:_ROWS])
+        more = f" and {len(self.shares) - _ROWS} more" if len(self.shares) > _ROWS else ""
+        counted = "distinct modes, copies by symmetry among them, count each"
+        return [
+            f"shares {shares}{more}: {counted}"
+            if len(self.components) > 1
+            else "one mode: laplace(..., starts=8, key=...) looks for others",
+            f"log evidence {self.log_evidence:.4f}",
+            *improper_evidence(self.density),
+        ]
+
+    @cached_property
+    def _log_evidences(self) -> Float[np.ndarray, " K"]:
+        return np.array([float(one.log_evidence) for one in self.components])
+
+    @cached_property
+    def _overlap(self) -> float:
+        if len(self.components) == 1:
+            return 0.0
+        modes = np.stack([np.asarray(one.mode_vector) for one in self.components])
+        logs = log_gaussians(self.components, modes) + np.log(self.shares)[:, None]
+        own = np.diagonal(logs) - host_logsumexp(logs.T)
+        return float(1 - self.shares @ np.exp(own))
+
+    @cached_property
+    def _joint(self) -> tuple[np.ndarray, np.ndarray]:
+        size, number = self.components[0].mode_vector.size, len(self.components)
+        each = -(-number_of_draws(size) // number)
+        normal = np.random.default_rng(1).standard_normal((each, size))
+        index = np.repeat(np.arange(number), 2 * each)
+        u = self.points(index, np.tile(np.r_[normal, -normal], (number, 1)))
+        return u, np.repeat(self.shares / (2 * each), 2 * each)
+
+
+def log_gaussians(
+    components: Iterable[LaplaceApproximation], u: Float[np.ndarray, "S D"]
+) -> Float[np.ndarray, "K S"]:
+    """The log density of each of some Gaussians at each of some points.
+
+    Args:
+        components: Laplace approximations.
+        u: points in their coordinates, shape (S, D).
+    """
+    logs = []
+    for one in components:
+        distances = at_many(_distance, (one.mode_vector, one.precision), u, progress_bar=False)
+        logs.append(-np.asarray(distances, float) / 2 - float(one.precision.log_volume()))
+    return np.stack(logs)
+
+
+def _distance(mode: Float[Array, " D"], precision: Precision, u: Float[Array, " D"]) -> Array:
+    """The squared distance from a mode in posterior standard deviations."""
+    return (u - mode) @ precision.matvec(u - mode)
