@@ -29,13 +29,13 @@ from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
 
 KIND = "skewed"  # in the header of a file
-_LARGE = (
+LARGE = (
     0.7  # nats: of single gamma-like and beta-like posteriors the mean is then off by 0.2 to 0.3 sd
 )
 _ROOT = sqrt(2 * pi) / 12
 _DOUBTFUL = 0.4  # nats: there by 0.1
-_LOOKED = 512  # draws
-_EXACT = ("dense", "sparse")  # structures that keep the whole Hessian
+_LOOKED = 512  # directions
+EXACT = ("dense", "sparse")  # structures that keep the whole Hessian
 
 
 @in_full_precision
@@ -81,20 +81,18 @@ def skewed(approx: LaplaceApproximation) -> "SkewedApproximation":
     require_fit(approx, mappable=False)
     require_numbers("skewed", approx)
     settings = approx.settings
-    if settings.curvature != "hessian" or settings.structure not in _EXACT:
+    if settings.curvature != "hessian" or settings.structure not in EXACT:
         raise UnsupportedModel(
             "The skew correction is a term of the expansion about a mode of which the second one is the whole "
             f"Hessian; this fit has curvature={settings.curvature!r}, structure={settings.structure!r}.",
             remedy='fit with curvature="hessian" and structure="dense", or "sparse" where there are many '
             "coordinates.",
         )
-    normal = np.random.default_rng(0).standard_normal((_LOOKED, approx.mode_vector.size))
-    cubic = _thirds(approx, _offsets(approx, normal)) / 6
-    size = float(np.sqrt(np.mean(cubic**2)))
-    if not size <= _LARGE:
+    size = cubic_term(approx)
+    if not size <= LARGE:
         raise LaplaceError(
             f"The cubic term of the log joint of {approx.density.name} is {size:.2g} nats at a typical draw of the "
-            f"approximation: an expansion in which it is to be small, up to {_LARGE}, says nothing.",
+            f"approximation: an expansion in which it is to be small, up to {LARGE}, says nothing.",
             causes=[
                 "a long tail or a bound near the mode",
                 "few data for many coordinates, of which each adds to it",
@@ -210,15 +208,35 @@ class SkewedApproximation(ByDraws):
         return np.asarray(jnp.exp(log_ndtr(_ROOT * _thirds(self.gaussian, offset))), float)
 
 
+def cubic_term(approx: LaplaceApproximation) -> float:
+    """The root mean square of the cubic term of the log joint under the Gaussian, in nats.
+
+    Of the sixth power of the length of a draw the mean is known; directions are drawn.
+
+    Args:
+        approx: with the exact Hessian as its curvature.
+
+    Raises:
+        UnsupportedModel: JAX cannot differentiate the log joint three times.
+    """
+    size = approx.mode_vector.size
+    normal = np.random.default_rng(0).standard_normal((_LOOKED, size))
+    ways = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    cubic = _thirds(approx, _offsets(approx, ways)) / 6
+    return float(np.sqrt(size * (size + 2) * (size + 4) * np.mean(cubic**2)))
+
+
 def _offsets(
     approx: LaplaceApproximation, normal: Float[np.ndarray, "S D"]
 ) -> Float[np.ndarray, "S D"]:
-    """Draws of N(0, A^-1), made of normal numbers."""
+    """Vectors in posterior standard deviations, as steps from the mode."""
     mode, precision = on_host((approx.mode_vector, approx.precision))
     return np.asarray(precision.whitened(normal.T.astype(mode.dtype))).T
 
 
 def _thirds(approx: LaplaceApproximation, offset: Float[Numbers, "S D"]) -> Float[np.ndarray, " S"]:
+    if not len(offset):
+        return np.empty(0)
     with twice_differentiable():
         thirds = at_many(_third, (approx.density, approx.mode_vector), offset, progress_bar=False)
     return np.asarray(thirds, float)

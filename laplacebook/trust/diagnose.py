@@ -1,5 +1,6 @@
 """Can I trust it? An approximation, compared with the density that it approximates."""
 
+from dataclasses import replace
 from typing import overload
 
 import jax
@@ -25,6 +26,7 @@ from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.marginals import marginals
 from laplacebook.trust.moments_diagnosis import MomentsDiagnosis, NestedDiagnosis
+from laplacebook.trust.remedies import tried
 from laplacebook.trust.slices import principal_slices
 
 _FEWEST = 100  # draws, below which a k-hat of 0.5 says nothing
@@ -38,6 +40,7 @@ def diagnose(
     num_samples: int = ...,
     starts: int = ...,
     *,
+    remedies: bool = ...,
     progress_bar: bool | None = ...,
 ) -> Diagnosis: ...
 @overload
@@ -64,6 +67,7 @@ def diagnose(
     num_samples: int = 4_000,
     starts: int = 8,
     *,
+    remedies: bool = False,
     progress_bar: bool | None = None,
 ) -> Diagnosis | MomentsDiagnosis:
     """Whether an approximation q can be trusted, and why.
@@ -149,6 +153,7 @@ def diagnose(
             many more as make one.
         starts: how many searches for modes, that of ``approx`` included; with 1 only the modes
             that ``approx`` knows count.
+        remedies: whether to try what might help, all but the sampler, and tell what each gives.
         progress_bar: shown after two seconds; by default where standard error is a terminal. Of a nested
             approximation there is none.
 
@@ -156,7 +161,8 @@ def diagnose(
     a prediction from it warns.
 
     Returns:
-        A :class:`Diagnosis`: the facts, ``level``, ``verdict`` and ``plot()``; of a nested approximation a
+        A :class:`Diagnosis`: the facts, ``level``, ``verdict``, ``remedies`` (what to do next, by what it costs,
+        each as a line of code) and ``plot()``; of a nested approximation a
         :class:`NestedDiagnosis`, of the others a :class:`MomentsDiagnosis`.
 
     Raises:
@@ -180,6 +186,9 @@ def diagnose(
       Pareto k-hat 0.52, effective sample size 3,701 of 4,000 draws
       log evidence -4.7301 (Laplace), -4.703 ± 0.004 (importance sampling)
       Laplace approximation of coin, unconstrained space, D = 1, 8 starts
+      next: lb.skewed(approx): moves means and quantiles towards the longer tail
+      next: lb.resampled(approx, key): weights put all of it right, if their k-hat allows
+      next: lb.nuts(approx, key): samples the posterior, begun at draws of the fit
     """
     if not isinstance(approx, ByDraws):
         require_fit(approx, mappable=False)
@@ -208,7 +217,14 @@ def diagnose(
         maximum_log_likelihood=_bound(approx, other_modes),
     )
     approx.remember(diagnosis.verdict if diagnosis.level == "bad" else "")
-    return diagnosis
+    if not (remedies and diagnosis.remedies):
+        return diagnosis
+
+    def judge(remedied: ByDraws) -> tuple[str, float]:
+        found = diagnose(remedied, to_search, num_samples, starts, progress_bar=progress_bar)
+        return found.level, float(remedied.log_evidence)
+
+    return replace(diagnosis, tried=tried(diagnosis.remedies, to_draw, judge))
 
 
 def _by_moments(

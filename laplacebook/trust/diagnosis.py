@@ -17,6 +17,7 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import improper_evidence, modes_found
 from laplacebook.model.hierarchy import integrate_out, scales_of_effects
 from laplacebook.trust.judged import Judged
+from laplacebook.trust.remedies import Remedy, remedies
 from laplacebook.trust.slices import Slice
 from laplacebook.trust.verdict import (
     INTERVAL,
@@ -73,6 +74,12 @@ class Diagnosis(Judged):
     other_modes: tuple[LaplaceApproximation, ...]
     starts: int
     maximum_log_likelihood: Highest | None
+    tried: Table | None = None
+
+    @cached_property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """What to do next, by what it costs: ``line`` of code and ``reason`` of each; none where it is good."""
+        return remedies(self)
 
     @property
     def share_elsewhere(self) -> float:
@@ -182,6 +189,8 @@ class Diagnosis(Judged):
             f"{approx.density.method} of {approx.density.name}, {approx.space} space, "
             f"D = {size}, {self.starts} start{'s' if self.starts > 1 else ''}",
             *([integrate_out(approx.density).strip()] if self._is_joint_mode else []),
+            *(f"next: {one.line}: {one.reason}" for one in self.remedies),
+            *(repr(self.tried).splitlines() if self.tried is not None else []),
         ]
 
     @property

@@ -1,0 +1,118 @@
+"""What to do about what a diagnosis found: lines of code for this fit, by what they cost."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jaxtyping import Array, Key
+
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.table import Table
+from laplacebook.base.weights import usable_below
+from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.mixture import MixtureApproximation, mixture
+from laplacebook.beyond.nested import nested
+from laplacebook.beyond.resampled import resampled
+from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
+from laplacebook.model.hierarchy import scales_of_effects
+from laplacebook.trust.verdict import ELSEWHERE
+
+if TYPE_CHECKING:
+    from laplacebook.trust.diagnosis import Diagnosis
+
+_SKEW = 0.1  # of an axis: below it nothing is to be put right
+_FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to do about it.
+
+    Attributes:
+        line: of code, for this fit.
+        reason: what it is for.
+        make: what the line makes, of a random key; None where it is another's work to judge.
+    """
+
+    line: str
+    reason: str
+    make: Callable[[Key[Array, ""]], ByDraws] | None = None
+
+
+def remedies(found: "Diagnosis") -> tuple[Remedy, ...]:
+    """What applies to what was found, by what it costs; none where the fit is good.
+
+    Args:
+        found: a diagnosis.
+    """
+    if found.level == "good":
+        return ()
+    density, approx = found.approx.density, "approx"
+    rows = []
+    if found.share_elsewhere > ELSEWHERE:
+        approx = "lb.mixture([approx, *diagnosis.other_modes])"
+        reason = f"{found.share_elsewhere:.0%} of the evidence lies in other modes"
+        rows.append(Remedy(approx, reason, lambda key: _whole(found)))
+    elif _is_skew(found):
+        reason = "moves means and quantiles towards the longer tail"
+        rows.append(Remedy("lb.skewed(approx)", reason, lambda key: skewed(found.approx)))
+    if found.pareto_k <= usable_below(found.num_samples) or density.dimension <= _FEW:
+        reason = "weights put all of it right, if their k-hat allows"
+        line = f"lb.resampled({approx}, key)"
+        rows.append(Remedy(line, reason, lambda key: resampled(_whole(found), key)))
+    scales = scales_of_effects(density)
+    if scales:
+        args, kwargs = density.arguments
+        line = f"lb.nested({density.name}, ...)"
+        reason = f"integrates {' and '.join(map(repr, scales))} numerically, the effects by Laplace's method"
+        rows.append(Remedy(line, reason, lambda key: nested(density.model, *args, **kwargs)))
+    rows.append(
+        Remedy(f"lb.nuts({approx}, key)", "samples the posterior, begun at draws of the fit")
+    )
+    return tuple(rows)
+
+
+def _whole(found: "Diagnosis") -> MixtureApproximation:
+    """All modes that are known."""
+    return mixture([found.approx, *found.other_modes])
+
+
+def _is_skew(found: "Diagnosis") -> bool:
+    """Whether there is a skewness to put right, small enough for an expansion in it."""
+    settings = found.approx.settings
+    is_exact = settings.curvature == "hessian" and settings.structure in EXACT
+    if not is_exact or max(abs(one.skewness) for one in found.slices) <= _SKEW:
+        return False
+    try:
+        return cubic_term(found.approx) <= LARGE
+    except UnsupportedModel:
+        return False
+
+
+def tried(
+    found: tuple[Remedy, ...],
+    key: Key[Array, ""],
+    judge: Callable[[ByDraws], tuple[str, float]],
+) -> Table:
+    """What each remedy gives.
+
+    Args:
+        found: the remedies.
+        key: a JAX random key.
+        judge: of an approximation its level and its log evidence.
+
+    Returns:
+        A table with a row for each: the line, the level of its own diagnosis or why it was refused, and its
+        log evidence.
+    """
+    columns: dict[str, list] = {"remedy": [], "verdict": [], "log evidence": []}
+    for one in found:
+        level, evidence = "not tried", None
+        if one.make is not None:
+            try:
+                level, evidence = judge(one.make(key))
+            except LaplaceError as refused:
+                level = f"refused: {str(refused).splitlines()[0]}"
+        for name, value in zip(columns, (one.line, level, evidence), strict=True):
+            columns[name].append(value)
+    return Table("Remedies", columns)

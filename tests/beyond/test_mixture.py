@@ -1,0 +1,96 @@
+"""Several modes, each a Gaussian weighted by its evidence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import laplacebook as lb
+
+KEY = jax.random.key(0)
+GRID = np.linspace(-9, 9, 90_001)
+
+
+def root(y, tilt):
+    x = numpyro.sample("x", dist.Normal(0, 3))
+    numpyro.factor("tilt", tilt * x)
+    numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+
+
+def exact(y, tilt):
+    """Log evidence, mean, and share of what is above zero, by quadrature."""
+    logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(y) + tilt * GRID
+    p = np.exp(logs)
+    total = p.sum() * (GRID[1] - GRID[0])
+    p /= p.sum()
+    return np.log(total), p @ GRID, p[GRID > 0].sum()
+
+
+@pytest.fixture(scope="module")
+def both():
+    return lb.laplace(root, 9.0, 0.2, starts=8, key=KEY)
+
+
+def test_its_parts_have_their_shares(both):
+    approx = lb.mixture(both)
+    evidence, mean, share = exact(9.0, 0.2)
+    assert approx.log_evidence == pytest.approx(evidence, abs=0.01)
+    assert float(approx.mean["x"]) == pytest.approx(mean, abs=0.02)
+    assert np.sort(approx.shares) == pytest.approx([1 - share, share], abs=0.005)
+    draws = np.asarray(approx.sample(KEY, (20_000,))["x"])
+    assert np.mean(draws > 0) == pytest.approx(share, abs=0.01)
+    assert "shares 0.767, 0.233" in repr(approx)
+
+
+def test_copies_by_symmetry_count_each():
+    approx = lb.mixture(lb.laplace(root, 9.0, 0.0, starts=8, key=KEY))
+    assert approx.shares == pytest.approx([0.5, 0.5])
+    assert approx.log_evidence == pytest.approx(exact(9.0, 0.0)[0], abs=0.01)
+    assert "copies by symmetry among them, count each" in repr(approx)
+
+
+def test_a_mode_that_is_found_twice_counts_once(both):
+    again = lb.laplace(root, 9.0, 0.2, start={"x": 2.5})
+    assert len(lb.mixture([both, again, again]).components) == 2
+    assert lb.mixture([again]).log_evidence == pytest.approx(float(again.log_evidence))
+    assert "one mode: laplace(..., starts=8, key=...) looks for others" in repr(lb.mixture(again))
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_fits_of_another_posterior_are_refused(both):
+    with pytest.raises(ValueError, match="other models or other data"):
+        lb.mixture([both, lb.laplace(root, 8.9, 0.2)])
+    with pytest.raises(ValueError, match="other curvatures"):
+        lb.mixture([both, lb.laplace(root, 9.0, 0.2, structure="diagonal")])
+    with pytest.raises(ValueError, match="other spaces"):
+        lb.mixture([both, lb.laplace(root, 9.0, 0.2, space="constrained")])
+    with pytest.raises(ValueError, match="here is none"):
+        lb.mixture([])
+    with pytest.raises(TypeError, match="not an object of type float"):
+        lb.mixture([1.0])
+
+
+def near(x):
+    """Two modes 2 a apart, of standard deviations of about one."""
+    return jnp.logaddexp(-((x - 1.3) ** 2) / 2, -((x + 1.3) ** 2) / 2)
+
+
+def test_parts_that_overlap_are_doubted():
+    """At a distance of 2.6 standard deviations the sum of both is 12 % too high."""
+    left, right = (lb.laplace_of_density(near, jnp.array(x)) for x in (-1.3, 1.3))
+    approx = lb.mixture([left, right])
+    assert len(approx.components) == 2
+    assert approx.log_evidence - np.log(2 * np.sqrt(2 * np.pi)) > 0.1
+    assert "the components overlap" in approx.doubt
+    assert "overlap" not in (lb.mixture(lb.laplace(root, 9.0, 0.2)).doubt or "")
+
+
+def test_a_diagnosis_finds_the_mode_that_is_missing(both):
+    one = lb.mixture(lb.laplace(root, 9.0, 0.2, start={"x": 3.0}))
+    found = lb.diagnose(one, KEY)
+    assert found.level == "bad"
+    assert "1 other mode holds 23% of the evidence" in found.verdict
+    assert lb.diagnose(lb.mixture(both), KEY).level == "good"

@@ -1,0 +1,111 @@
+"""What a diagnosis says to do next: lines that run, and that help."""
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+
+KEY = jax.random.key(0)
+
+
+def coin(y):
+    theta = numpyro.sample("theta", dist.Beta(2, 2))
+    numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
+
+
+def root(y):
+    x = numpyro.sample("x", dist.Normal(0, 3))
+    numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+
+
+def groups(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(2))
+    with numpyro.plate("groups", y.size):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+
+#: a model with its data; the remedies, by their verbs; and the levels of those that are tried
+CASES = {
+    "skew": (
+        lambda: lb.laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])),
+        ["lb.skewed", "lb.resampled", "lb.nuts"],
+        ["good", "good", "not tried"],
+    ),
+    "two modes": (
+        lambda: lb.laplace(root, 9.0),
+        ["lb.mixture", "lb.resampled(lb.mixture", "lb.nuts(lb.mixture"],
+        ["good", "good", "not tried"],
+    ),
+    "effects": (
+        lambda: lb.laplace(groups, jnp.array([2.0, -1.0, 0.5, -3.0])),
+        ["lb.resampled", "lb.nested(groups", "lb.nuts"],
+        None,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    make, verbs, levels = CASES[request.param]
+    approx = make()
+    return approx, lb.diagnose(approx, KEY, remedies=levels is not None), verbs, levels
+
+
+def test_what_applies_is_told_by_what_it_costs(case):
+    _, diagnosis, verbs, _ = case
+    assert diagnosis.level != "good"
+    found = [one.line for one in diagnosis.remedies]
+    assert len([line for line in found if line.startswith("lb.")]) == len(found)
+    for verb in verbs:
+        assert any(line.startswith(verb) for line in found), found
+    places = [next(i for i, line in enumerate(found) if line.startswith(v)) for v in verbs]
+    assert places == sorted(places)
+    assert f"next: {found[-1]}" in repr(diagnosis)
+
+
+def test_the_lines_run(case):
+    approx, diagnosis, *_ = case
+    names = {"lb": lb, "approx": approx, "diagnosis": diagnosis, "key": KEY}
+    for one in diagnosis.remedies:
+        if one.make is not None and "..." not in one.line and "resampled" not in one.line:
+            assert isinstance(eval(one.line, names), lb.Approximation)
+
+
+def test_what_would_be_refused_is_not_told():
+    """Of the effects the cubic term is 1.2 nats."""
+    approx = CASES["effects"][0]()
+    lines = [one.line for one in lb.diagnose(approx, KEY, 500, starts=1).remedies]
+    assert lines
+    assert "lb.skewed(approx)" not in lines
+
+
+def test_what_is_tried_is_told(case):
+    _, diagnosis, _, levels = case
+    if levels is None:
+        assert diagnosis.tried is None
+        return
+    rows = diagnosis.tried.rows()
+    assert [row["verdict"] for row in rows] == levels
+    assert [row["remedy"] for row in rows] == [one.line for one in diagnosis.remedies]
+    assert "Remedies" in repr(diagnosis)
+
+
+def test_a_good_fit_needs_none():
+    fit = lb.laplace_of_density(lambda x: -x @ x / 2, jnp.ones(2))
+    found = lb.diagnose(fit, KEY, 1_000, remedies=True)
+    assert found.level == "good"
+    assert found.remedies == ()
+    assert found.tried is None
+    assert "next:" not in repr(found)
+
+
+def test_a_remedy_that_is_refused_says_why():
+    """Of a Student-t distribution with a tenth of a degree of freedom no weights are to be trusted."""
+    fit = lb.laplace_of_density(lambda x: -0.55 * jnp.log1p(x**2), jnp.array(0.1))
+    found = lb.diagnose(fit, KEY, 2_000, remedies=True)
+    verdicts = [row["verdict"] for row in found.tried.rows()]
+    assert any(verdict.startswith("refused: The draws from") for verdict in verdicts), verdicts
