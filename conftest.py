@@ -16,7 +16,6 @@ import jax
 import jaxtyping
 import numpyro
 import pytest
-from beartype import beartype
 from beartype.claw import beartype_package
 from beartype.roar import BeartypeCallHintViolation
 from jaxtyping._decorator import _destring_annotation
@@ -33,26 +32,27 @@ numpyro.enable_x64()
 jaxtyped = jaxtyping.jaxtyped
 
 
-def checked(function: Any = None, **_: Any) -> Any:
+def checked(function: Any = None, *, typechecker: Callable) -> Any:
     """``jaxtyping.jaxtyped`` in a tenth of its time: its own matches arguments with names at every call.
 
     The sizes of a shape are those of one call, of its arguments and of what it returns, as there.
     """
     if function is None:
-        return checked
+        return functools.partial(checked, typechecker=typechecker)
     if inspect.isclass(function):
         if is_dataclass(function):
-            function.__init__ = checked(function.__init__)
+            function.__init__ = checked(function.__init__, typechecker=typechecker)
         return function
     written = function.__annotations__
     function.__annotations__ = {  # names that are imported for mypy alone are Any
         name: _destring_annotation(kind, function.__globals__) for name, kind in written.items()
     }
-    typed: Callable = beartype(function)
+    typed = typechecker(function)
     function.__annotations__ = written
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         if jaxtyping.config.jaxtyping_disable:
             return function(*args, **kwargs)
         try:
