@@ -33,7 +33,7 @@ jaxtyped = jaxtyping.jaxtyped
 
 
 def checked(function: Any = None, *, typechecker: Callable) -> Any:
-    """``jaxtyping.jaxtyped`` in a tenth of its time: its own matches arguments with names at every call.
+    """``jaxtyping.jaxtyped`` in a third of its time, or less: its own matches arguments with names at every call.
 
     The sizes of a shape are those of one call, of its arguments and of what it returns, as there.
     """
