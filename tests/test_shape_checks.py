@@ -6,7 +6,9 @@ from importlib import import_module
 from pathlib import Path
 
 import jaxtyping
+import numpy as np
 import pytest
+from beartype import beartype
 
 PACKAGE = Path(__file__).parents[1] / "laplacebook"
 #: a model within a check would be read anew at every trace; see conftest.py
@@ -50,3 +52,19 @@ def test_what_has_no_shape_is_caught(function, names):
     with pytest.raises(jaxtyping.TypeCheckError) as error:
         function(**dict.fromkeys(names, "no array"))
     assert any(name in str(error.value) for name in names)
+
+
+def test_a_size_is_one_within_a_call_and_another_within_the_next():
+    """As the checks are made in conftest.py: among the arguments, and with what is returned."""
+    Row = jaxtyping.Float[np.ndarray, " K"]
+
+    @jaxtyping.jaxtyped(typechecker=beartype)
+    def first(x: Row, y: Row, number: int) -> Row:
+        return x[:number] if number else first(np.ones(5), np.ones(5), 5)[: x.size]
+
+    two, three = np.ones(2), np.ones(3)
+    for x, number in ((two, 2), (three, 3), (two, 0)):
+        assert first(x, x, number).size == x.size
+    for args in ((two, three, 2), (three, three, 2), (two, two, "2"), (two, two, 0.0)):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            first(*args)

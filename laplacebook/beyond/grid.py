@@ -164,10 +164,11 @@ def _next_wave(
     values = np.array(list(heights.values()))
     index = np.array(list(heights))
     with np.errstate(invalid="ignore"):
-        known = np.isfinite(values).any()
-        high = index[values >= np.nanmax(values) - depth] if known else index[:0]
-    inner = [all(tuple(np.add(point, way)) in heights for way in unit) for point in high]
-    high = high[~np.array(inner, bool)]
+        some = np.isfinite(values).any()
+        high = index[values >= np.nanmax(values) - depth] if some else index[:0]
+    beside = (high[:, None] + unit).reshape(-1, index.shape[1]).tolist()
+    known = np.array([tuple(point) in heights for point in beside], bool)
+    high = high[~known.reshape(-1, len(unit)).all(axis=1)]
     # Few at a time cost as much as many: so a short wave goes further out.
     steps = np.arange(1, 2 + _TOGETHER // max(1, len(high) * len(unit)))[:, None, None]
     around = (high[:, None, None] + steps * unit).reshape(-1, index.shape[1])

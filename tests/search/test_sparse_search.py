@@ -194,10 +194,10 @@ def test_what_fails_fails_as_the_dense_one_does(name):
     model, data = FAILING[name]
     with pytest.raises(lb.LaplaceError) as dense:
         lb.laplace(model, *data)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(dense.type) as sparse:
         lb.laplace(model, *data, structure="sparse")
-    assert time.perf_counter() - begin < 30
+    assert time.process_time() - begin < 30
     assert str(sparse.value).split()[:4] == str(dense.value).split()[:4]
 
 
