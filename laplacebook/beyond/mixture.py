@@ -64,7 +64,11 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
     >>> def root(y):
     ...     x = numpyro.sample("x", dist.Normal(0, 3))
     ...     numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
-    >>> mixture(laplace(root, 4.0, starts=8, key=jax.random.key(0)))
+    >>> mixture(laplace(root, 4.0, starts=8, key=jax.random.key(0)))  # exactly -2.8956
+    Mixture of 2 Laplace approximations of root, D = 1
+      site  ...
+      shares 0.5, 0.5: distinct modes, copies by symmetry among them, count each
+      log evidence -2.9244
     """
     several = [fits] if isinstance(fits, LaplaceApproximation) else list(fits)
     if not several:

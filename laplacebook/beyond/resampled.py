@@ -69,7 +69,12 @@ def resampled(
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
     ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
     >>> approx = laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
-    >>> resampled(approx, jax.random.key(0))  # exactly 0.7692, 0.1126, 0.5619, 0.9281, and log(1/110) = -4.7005
+    >>> resampled(approx, jax.random.key(0))  # exactly 0.7692, 0.1126, 0.5619, 0.9281, and -4.7005
+    Resampled draws of coin, D = 1
+      site     mean      sd     5 %    95 %
+      theta  0.7702  0.1123  0.5643  0.9276
+      Pareto k-hat -1.21, effective sample size 9,620 of 10,000 draws
+      log evidence -4.699 ± 0.002
     """
     require_number("num_samples", num_samples)
     if num_samples < _FEWEST:

@@ -76,7 +76,13 @@ def skewed(approx: LaplaceApproximation) -> "SkewedApproximation":
     >>> def coin(y):
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
     ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
-    >>> skewed(laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])))
+    >>> skewed(laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])))  # mean 0.7692, interval 0.5619 to 0.9281
+    Skewed Laplace approximation of coin, D = 1
+      site     mean      sd     5 %    95 %
+      theta  0.7678  0.1067  0.5712  0.9186
+      cubic term 0.23 nats at a typical draw of the Gaussian
+      log evidence -4.7301 (that of the Gaussian)
+      mode certified: ...
     """
     require_fit(approx, mappable=False)
     require_numbers("skewed", approx)

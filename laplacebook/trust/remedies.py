@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jaxtyping import Array, Key
 
@@ -16,9 +16,6 @@ from laplacebook.beyond.resampled import resampled
 from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
 from laplacebook.model.hierarchy import scales_of_effects
 from laplacebook.trust.verdict import ELSEWHERE
-
-if TYPE_CHECKING:
-    from laplacebook.trust.diagnosis import Diagnosis
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
 _FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
@@ -39,11 +36,11 @@ class Remedy:
     make: Callable[[Key[Array, ""]], ByDraws] | None = None
 
 
-def remedies(found: "Diagnosis") -> tuple[Remedy, ...]:
+def remedies(found: Any) -> tuple[Remedy, ...]:
     """What applies to what was found, by what it costs; none where the fit is good.
 
     Args:
-        found: a diagnosis.
+        found: a ``Diagnosis``, whose class imports this module to have the property.
     """
     if found.level == "good":
         return ()
@@ -72,12 +69,12 @@ def remedies(found: "Diagnosis") -> tuple[Remedy, ...]:
     return tuple(rows)
 
 
-def _whole(found: "Diagnosis") -> MixtureApproximation:
+def _whole(found: Any) -> MixtureApproximation:
     """All modes that are known."""
     return mixture([found.approx, *found.other_modes])
 
 
-def _is_skew(found: "Diagnosis") -> bool:
+def _is_skew(found: Any) -> bool:
     """Whether there is a skewness to put right, small enough for an expansion in it."""
     settings = found.approx.settings
     is_exact = settings.curvature == "hessian" and settings.structure in EXACT
