@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 def refuse_crossed(site: dict) -> None:
     """Refuse an observed site whose data and distribution repeat each other.
 
-    One mean may serve for all data, one number for all means; what has several numbers is repeated
+    One mean may serve for all data, one number, of shape (), for all means; an array is repeated
     only where plates declare all axes. A mask and a scale count as the distribution does. What is one
     event is not repeated.
 
@@ -71,12 +71,16 @@ def _fit(one: Shape, other: Shape) -> bool:
 
 
 def _repeat(data: Shape, own: Shape, plates: dict[int, int], shape: Shape) -> bool:
-    """Whether a distribution repeats data of several numbers along an axis that no plate declares."""
+    """Whether a distribution repeats an array of data along an axis that no plate declares."""
     axes = range(min(-len(data), -len(own), *plates, -1), 0)
     sizes = {i: (_size(data, i), _size(own, i)) for i in axes}
-    repeated = max(shape, default=1) > 1 and any(d < o for d, o in sizes.values())
-    idle = shape != () and any(max(sizes[i]) < size for i, size in plates.items())
-    return (repeated or idle) and any(max(s) > 1 and i not in plates for i, s in sizes.items())
+    repeated = any(d < o for d, o in sizes.values())
+    idle = any(max(sizes[i]) < size for i, size in plates.items())
+    return (
+        shape != ()
+        and (repeated or idle)
+        and any(max(s) > 1 and i not in plates for i, s in sizes.items())
+    )
 
 
 def _size(shape: Shape, axis: int) -> int:

@@ -375,6 +375,10 @@ def coded(g, y):
     observe(jax.nn.one_hot(g - 1, J) @ effects(), y)
 
 
+def coded_by_an_entry_more(g, y):
+    observe(jax.nn.one_hot(g + 1, J + 1)[:, 1:] @ effects(), y)
+
+
 def coded_with_the_last(g, y):
     observe(jax.nn.one_hot(g % (J + 1), J) @ effects(), y)
 
@@ -433,7 +437,7 @@ LEGITIMATE = {
     "one-hot with reference": (coded, G, ONE[G - 1] * (G > 0)[:, None]),
     "one-hot": (one_hot, G, ONE[G]),
     "one-hot with the last as reference": (coded_with_the_last, np.where(G == 3, J, G), ONE[G] * (G < 3)[:, None]),
-    "a row of zeros by an entry more": (lambda g, y: observe(jax.nn.one_hot(g + 1, J + 1)[:, 1:] @ effects(), y), G - 1, ONE[G - 1] * (G > 0)[:, None]),
+    "a row of zeros by an entry more": (coded_by_an_entry_more, G - 1, ONE[G - 1] * (G > 0)[:, None]),
     "a time that is none": (at_one_time, G - 1, np.zeros((N, J))),
     "switch": (switched, G, ONE[G]),
     "switch, clipped": (switched_within, ABOVE, ONE[G]),
