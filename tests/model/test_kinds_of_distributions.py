@@ -183,3 +183,26 @@ KINDS = [
 )
 def test_a_kind_of_distribution(model, args, log_joint, dimension):
     agrees(model, args, log_joint, dimension)
+
+
+POINTS = {
+    "number": lambda: dist.Delta(2.0),
+    "vector": lambda: dist.Delta(np.ones(3), event_dim=1),
+    "expanded": lambda: dist.Delta(2.0).expand([3]).to_event(1),
+    "weighted": lambda: dist.Delta(2.0, log_density=0.5),
+    "masked": lambda: dist.Delta(2.0).mask(True),
+}
+
+
+@pytest.mark.parametrize("make", POINTS.values(), ids=POINTS)
+def test_a_latent_site_whose_value_is_known(make):
+    def model(y):
+        d = numpyro.sample("d", make())
+        numpyro.sample(
+            "y", dist.Normal(numpyro.sample("a", dist.Normal(0, 1)) + jnp.sum(d), 1), obs=y
+        )
+
+    with pytest.raises(
+        lb.UnsupportedModel, match=r"(?s)'d' is a Delta.*numpyro.deterministic\('d', value\)"
+    ):
+        lb.laplace(model, 0.3)
