@@ -45,7 +45,13 @@ _KINKS: dict[str, Callable[..., Any]] = {
     "sign": lambda x: x == 0,
     "max": operator.eq,
     "min": operator.eq,
+    "floor": lambda x: x == jnp.floor(x),
+    "ceil": lambda x: x == jnp.floor(x),
+    "round": lambda x: x - jnp.floor(x) == 0.5,
+    "rem": lambda x, y: (x != 0) & (jax.lax.rem(x, y) == 0),
 }
+_BESSEL = {"bessel_i0e": 0, "bessel_i1e": 1}  # their orders
+_ANGLES = np.pi * (np.arange(256) + 0.5) / 256
 
 
 @in_full_precision
@@ -215,8 +221,15 @@ def _evaluate(program: ClosedJaxpr, inputs: list[Any]) -> list[Any]:
     def read(atoms: list) -> list[Any]:
         return [atom.val if isinstance(atom, Literal) else values[atom] for atom in atoms]
 
+    made: dict[Any, JaxprEqn] = {}
     for eqn in jaxpr.eqns:
-        values.update(zip(eqn.outvars, _apply(eqn, read(eqn.invars)), strict=True))
+        results = _apply(eqn, read(eqn.invars))
+        bessel = _bessel_in(eqn, made)
+        if bessel is not None and isinstance(results[0], list):
+            order, argument = bessel
+            results = [[results[0][0], *_of_bessel(order, False, *read([argument]))]]
+        values.update(zip(eqn.outvars, results, strict=True))
+        made |= dict.fromkeys(eqn.outvars, eqn)
     return read(jaxpr.outvars)
 
 
@@ -225,6 +238,8 @@ def _apply(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
     name = eqn.primitive.name
     if name in ("jit", "pjit"):
         return _evaluate(eqn.params["jaxpr"], inputs)
+    if name == "custom_jvp_call" and _is_bessel(eqn.params["call_jaxpr"]):
+        return _evaluate(eqn.params["call_jaxpr"], inputs)
     moves = [isinstance(value, list) for value in inputs]
     start = [value[0] if isinstance(value, list) else value for value in inputs]
 
@@ -240,14 +255,63 @@ def _apply(eqn: JaxprEqn, inputs: list[Any]) -> list[Any]:
         return outputs
     if name == "pow" and not moves[1] and (power := _whole(start[1])) is not None:
         return _compose(lambda base: [jax.lax.integer_pow(base, power)], inputs[:1])
+    if name in _BESSEL:
+        return [[*outputs, *_of_bessel(_BESSEL[name], True, paths[0])]]
     in_jet = name in _EXACT_IN_JET or (name == "pow" and moves[1])
     rule = _by_jet if in_jet else _by_velocity
     kink: Any = _KINKS[name](*start) if name in _KINKS else False
+    if name in ("reduce_max", "reduce_min"):
+        axes = eqn.params["axes"]
+        kink = jnp.sum(start[0] == jnp.expand_dims(outputs[0], axes), axes) > 1
     if name == "custom_jvp_call":
         kink = _bends_abruptly(operation, paths, smooth)
     for i, terms in zip(smooth, rule(operation, paths, smooth), strict=True):
         outputs[i] = [outputs[i], *(jnp.where(kink, jnp.nan, term) for term in terms)]
     return outputs
+
+
+def _is_bessel(program: ClosedJaxpr) -> bool:
+    """Whether a function with a derivative rule of its own is I_0, of which that rule is not used."""
+    made: dict[Any, JaxprEqn] = {}
+    for eqn in program.jaxpr.eqns:
+        made |= dict.fromkeys(eqn.outvars, eqn)
+    return bool(made) and _bessel_in(eqn, made) is not None
+
+
+def _bessel_in(eqn: JaxprEqn, made: dict) -> tuple[int, Any] | None:
+    """The order and the argument, if it is exp(|x|) times a scaled Bessel function, as I_0 and I_1 are written."""
+    if eqn.primitive.name != "mul":
+        return None
+
+    def of(atom: Any, *names: str) -> JaxprEqn | None:
+        maker = None if isinstance(atom, Literal) else made.get(atom)
+        return maker if maker is not None and maker.primitive.name in names else None
+
+    for one, other in (eqn.invars, eqn.invars[::-1]):
+        scaled, grown = of(one, *_BESSEL), of(other, "exp")
+        size = grown and of(grown.invars[0], "abs")
+        if scaled and size and scaled.invars[0] in (size.invars[0], size.outvars[0]):
+            return _BESSEL[scaled.primitive.name], size.invars[0]
+    return None
+
+
+def _of_bessel(order: int, scaled: bool, path: Path) -> Path:
+    """The path of I_n(x), maybe times exp(-|x|), after its start: the mean of cos(nt) exp(x cos t) over half a turn.
+
+    The rule for its derivative divides by x. The midpoint rule of a periodic function has no error
+    but for rounding while |x| is below 700, where exp(x) overflows.
+    """
+
+    def mean(x: Array) -> list[Array]:
+        exponent = x[..., None] * np.cos(_ANGLES).astype(x.dtype)
+        exponent = exponent - jnp.abs(x)[..., None] if scaled else exponent
+        weights = np.cos(order * _ANGLES).astype(x.dtype) / _ANGLES.size
+        return [jnp.sum(weights * jnp.exp(exponent), axis=-1)]
+
+    terms = _compose(mean, [path])[0][1:]
+    if scaled and order == 1 and terms:  # which has one derivative at 0
+        terms[0] = jnp.where(path[0] == 0, path[1] / 2, terms[0])
+    return [jnp.where(jnp.abs(path[0]) < 700, term, jnp.nan) for term in terms]
 
 
 def _whole(exponent: Any) -> int | None:

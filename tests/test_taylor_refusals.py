@@ -1,9 +1,13 @@
 """Where a Taylor series does not exist, and what is no argument of one: the errors say so."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy import special
+from scipy.special import factorial, iv
 
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
 from tests.thresholds import Refused, check, sides
@@ -17,14 +21,62 @@ KINKS = {
     "rectifier": jax.nn.relu,
     "rectifier of a smooth function": lambda x: jax.nn.relu(jnp.sin(3 * x)),
     "capped": jax.nn.relu6,
+    "largest": lambda x: jnp.max(jnp.stack([x, -x, x - 1])),
+    "smallest": lambda x: jnp.stack([x, 2 * x]).min(),
+    "floor": lambda x: x + jnp.floor(x),
+    "ceil": jnp.ceil,
+    "round": lambda x: x + jnp.round(x - 0.5),
+    "remainder": lambda x: jnp.fmod(x + 1, 1.0),
+    "a scaled Bessel function": lambda x: 1 - special.i0e(x),
 }
 SMOOTH = {  # with a derivative rule of their own, and where they would be tied
+    "the largest of two that differ": (lambda x: jnp.max(jnp.stack([x, x - 1])), [0, 1, 0, 0]),
+    "a remainder": (lambda x: jnp.fmod(x, 1.0), [0, 1, 0, 0]),
     "softplus": (jax.nn.softplus, [np.log(2), 1 / 2, 1 / 8, 0]),
     "logaddexp": (lambda x: jnp.logaddexp(x, -x), [np.log(2), 0, 1 / 2, 0]),
     "steep": (lambda x: jax.nn.softplus(1e3 * x), [np.log(2), 500, 1e6 / 8, 0]),
     "sinc": (jnp.sinc, [1, 0, -(np.pi**2) / 6, 0]),
     "swish": (jax.nn.silu, [0, 1 / 2, 1 / 4, 0]),
 }
+
+
+BESSEL = {  # I_0 and I_1: the derivatives are sums of others, at -1, 0, 1e-3, 2
+    "i0": (special.i0, 0),
+    "i1": (special.i1, 1),
+    "NumPy's i0": (jnp.i0, 0),
+    "i0 of a square": (lambda x: special.i0(2 * x) ** 2, None),
+}
+
+
+def of_bessel(order, x):
+    """The first seven coefficients of I_n: I_n' = (I_{n-1} + I_{n+1}) / 2."""
+    k = np.arange(7)
+    sums = [[math.comb(m, j) * iv(order - m + 2 * j, x) for j in range(m + 1)] for m in k]
+    return [sum(s) / 2**m / math.factorial(m) for m, s in zip(k, sums, strict=True)]
+
+
+@pytest.mark.parametrize("name", BESSEL)
+@pytest.mark.parametrize("x0", [-1.0, 0.0, 1e-3, 2.0])
+def test_bessel_functions(name, x0):
+    f, order = BESSEL[name]
+    if order is None:
+        inner = of_bessel(0, 2 * x0) * 2.0 ** np.arange(7)
+        expected = np.convolve(inner, inner)[:7]
+    else:
+        expected = of_bessel(order, x0)
+    np.testing.assert_allclose(taylor_coefficients(f, x0, 6), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_scaled_bessel_functions():
+    for scaled, order in ((special.i0e, 0), (special.i1e, 1)):
+        signs = (-1.0) ** np.arange(7) / factorial(np.arange(7))
+        expected = np.convolve(of_bessel(order, 0.1), np.exp(-0.1) * signs)[:7]
+        np.testing.assert_allclose(taylor_coefficients(scaled, 0.1, 6), expected, rtol=1e-12)
+    np.testing.assert_allclose(taylor_coefficients(special.i1e, 0.0, 1), [0, 0.5])
+    with pytest.raises(ValueError, match="its derivative of order 2"):
+        taylor_coefficients(special.i1e, 0.0, 2)
+    with pytest.raises(ValueError, match="its derivative of order 1"):
+        taylor_coefficients(special.i1e, 701.0, 2)
 
 
 @pytest.mark.parametrize("name", SMOOTH)

@@ -1,7 +1,7 @@
 """A Monte Carlo estimate of a logarithm, which never travels without its error."""
 
 from dataclasses import dataclass
-from math import floor, isfinite, log, log10
+from math import floor, log, log10
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from laplacebook.base.namespace import Numbers, logsumexp, namespace
 from laplacebook.base.pytrees import from_host, is_traced, on_host
 
 FEWEST = 10  # effective draws: with fewer the spread of the weights says nothing about the error
+LARGE = 1e15  # of which a float has no digit behind the point
 SMALL = 1e-3  # a value without an error, of which six decimals tell too little
 
 
@@ -124,7 +125,7 @@ def _as_estimate(other: Any) -> Estimate:
 
 def _printed(value: float, error: float) -> str:
     """The error to one digit, and the value to the digit that the error leaves."""
-    if not isfinite(error) or not isfinite(value) or error < 0:
+    if not (abs(value) < LARGE and 0 <= error < LARGE):
         return f"{value:.4g} ± {error:.4g}"
     if error < 1e-12 * max(1.0, abs(value)):
         return f"{value:.7g} ± 0" if 0 < abs(value) < SMALL else f"{value:.6f} ± 0"

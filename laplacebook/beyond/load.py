@@ -46,7 +46,7 @@ def load(path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any)
 
     Raises:
         FileNotFoundError: there is no such file.
-        LaplaceError: the file is damaged, or another program's, or of a newer version; or it is the
+        LaplaceError: it is a folder; the file is damaged, or another program's, or of a newer version; or it is the
             approximation of another model or of other data: the latent sites differ, the numbers
             observed or passed do (in whatever order, and up to rounding), the log likelihood, the
             log prior or the curvature at the saved mode does, or the model's mode is a hundredth of

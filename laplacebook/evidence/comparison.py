@@ -133,7 +133,7 @@ def _probabilities(rows: Sequence[Contender], weights: np.ndarray) -> list[float
     if all(row.error is None for row in rows):
         return probabilities.tolist()
     slopes = np.diag(probabilities) - np.outer(probabilities, probabilities)
-    errors = np.sqrt(slopes**2 @ [(row.error or 0) ** 2 for row in rows])
+    errors = np.hypot.reduce(slopes * [row.error or 0 for row in rows], axis=1)
     return [Estimate(p, e) for p, e in zip(probabilities.tolist(), errors.tolist(), strict=True)]
 
 

@@ -197,8 +197,13 @@ class Archive(NamedTuple):
 
         Raises:
             FileNotFoundError: there is no such file.
-            LaplaceError: it is damaged, or another program's, or of a newer version.
+            LaplaceError: it is a folder, damaged, or another program's, or of a newer version.
         """
+        if path.is_dir():
+            raise LaplaceError(
+                f"{path} is a folder, not the file of a saved approximation.",
+                remedy="pass the path of the file, with the name that save was given.",
+            )
         content = path.read_bytes()
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as archive:

@@ -58,10 +58,14 @@ class Call:
 
         Raises:
             UnsupportedModel: JAX works in single precision, which cannot hold the data, or knows
-                nothing of a mask that they have; or it is called within NumPyro's handlers.
+                nothing of a mask that they have; they can be read only once; or it is called within
+                NumPyro's handlers.
         """
         _refuse_handlers()
-        leaves, structure = jax.tree.flatten((_in_order(args), _in_order(dict(kwargs or {}))))
+        given = _in_order(args), _in_order(dict(kwargs or {}))
+        leaves, structure = jax.tree.flatten(given, _is_read_once)
+        if any(map(_is_read_once, leaves)):
+            raise _read_once(_named(function, args, kwargs or {}, _is_read_once))
         leaves = [_numbers_of(leaf) for leaf in leaves]
         if any(loses(leaf) for leaf in leaves):
             raise _too_narrow(_named(function, args, kwargs or {}))
@@ -139,11 +143,21 @@ class Call:
         """An error of the function, as one that names the arguments that are no arrays."""
         try:
             yield
+        except ValueError as error:
+            if str(error) != "'scale' argument should be positive.":
+                raise
+            raise UnsupportedModel(
+                "The model scales a log density by a number that is not positive: of a negative one "
+                "the likely is unlikely.",
+                causes=["numpyro.handlers.scale with a difference, or a weight of the wrong sign"],
+                remedy="scale by positive numbers; what is to count 0 times is hidden by "
+                "numpyro.handlers.mask.",
+            ) from error
         except (TypeError, IndexError, UnsupportedModel) as error:
             named = _named(self.function, *self.arguments, _is_sequence)
             if "Indexer must have integer" in str(error):
                 raise _no_labels(named, error) from error
-            column = next((name for name, value in named if hasattr(value, "to_numpy")), None)
+            column = next((pair for pair in named if _needs_a_column_read(pair[1])), None)
             causes = _not_arrays(named)
             if not causes or (column is None and not isinstance(error, TypeError)):
                 raise
@@ -152,10 +166,9 @@ class Call:
                 f"The model cannot compute with its arguments: "
                 f"{str(said).split(' The error occurred')[0]}",
                 causes=causes,
-                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(y, float)."
+                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)."
                 if column is None
-                else f"pass numbers: {column}.to_numpy(float) with nothing missing, and of labels "
-                f"{column}.cat.codes.to_numpy() of pandas' type 'category'.",
+                else f"pass numbers: {_numbers_in(*column)}.",
             ) from error
 
 
@@ -177,6 +190,19 @@ def _masked(named: list[tuple[str, Any]]) -> UnsupportedModel:
     )
 
 
+def _is_read_once(leaf: Any) -> bool:
+    return isinstance(leaf, Iterator)
+
+
+def _read_once(named: list[tuple[str, Any]]) -> UnsupportedModel:
+    name, leaf = next((name, leaf) for name, leaf in named if _is_read_once(leaf))
+    return UnsupportedModel(
+        f"Argument '{name}', of type {type(leaf).__name__}, has nothing left once it was read, and a "
+        "model is run many times.",
+        remedy="pass an array of its numbers, such as np.asarray(list(y), float).",
+    )
+
+
 def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
     """Which arguments hold numbers, or should, and yet are no arrays of numbers.
 
@@ -187,7 +213,13 @@ def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
     for name, value in named:
         if _is_sequence(value):
             leaves = jax.tree.leaves(value)
-            for kind, what in ((_NUMBERS, "numbers"), (str, "strings")):
+            if not leaves:
+                found[f"argument '{name}' is an empty {type(value).__name__}"] = None
+            for kind, what in (
+                (_NUMBERS, "numbers"),
+                (str, "strings"),
+                (_NUMBERS | jax.Array, "arrays"),
+            ):
                 if leaves and all(isinstance(leaf, kind) for leaf in leaves):
                     found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
         elif isinstance(value, np.ndarray) and not is_data(value):
@@ -197,7 +229,33 @@ def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
             found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
+        elif isinstance(value, Iterable) and not is_data(value):
+            found[f"argument '{name}' is a {type(value).__name__}, and no array"] = None
     return list(found)
+
+
+def _needs_a_column_read(value: Any) -> bool:
+    return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
+
+
+#: by the beginning of a data type, the numbers in a column of pandas or in an array
+_READ = {
+    "category": "{0}.cat.codes.to_numpy(), labels from 0, of a Series with nothing missing",
+    "datetime64": '(({0} - {0}.min()) / np.timedelta64(1, "D")).astype(float), days since the first',
+    "timedelta64": '({0} / np.timedelta64(1, "D")).astype(float), in days',
+    "period": '{0}.astype("int64"), the number of each period',
+    "interval": "pandas.IntervalIndex({0}).mid.to_numpy(), the middles",
+}
+_LABELS = "np.asarray({0}, float) with nothing missing, and of labels np.unique({0}, return_inverse=True)[1]"
+_OF_TABLE = "{0}.to_numpy(float) with nothing missing, and of labels {0}.astype('category').cat.codes.to_numpy()"
+
+
+def _numbers_in(name: str, value: Any) -> str:
+    """How to read the numbers in a column."""
+    dtype = str(getattr(value, "dtype", ""))
+    other = _OF_TABLE if hasattr(value, "to_numpy") else _LABELS
+    ways = (way for start, way in _READ.items() if dtype.startswith(start))
+    return next(ways, other).format(name)
 
 
 def _no_labels(named: list[tuple[str, Any]], error: Exception) -> UnsupportedModel:

@@ -339,7 +339,7 @@ class ModelDensity:
     def _run(self, model: Callable) -> dict:
         args, kwargs = self.arguments
         # What lies outside a support has density zero here; NumPyro would warn.
-        with validation_enabled(False), InWorkingPrecision():
+        with validation_enabled(False), InWorkingPrecision(), self.call.arrays_blamed():
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 

@@ -153,6 +153,8 @@ class _Eye:
             self.opaque = True
             return type(value), self.contents(np.asarray(value))
         parts = self.parts(value)
+        if parts is None and _is_value(value):
+            return type(value), value
         if parts is None:
             self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
             return _Same(value)
@@ -234,6 +236,18 @@ def _is_seen(kind: type, attributes: dict[str, Any] | None) -> bool:
         return False
     pointers = len(_slots(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
     return kind.__basicsize__ <= object.__basicsize__ + pointers * tuple.__itemsize__
+
+
+def _is_value(value: Any) -> bool:
+    """Whether it is compared by what it says, as dates, periods and decimals are: a table makes them anew."""
+    kind = type(value)
+    if not _is_library(kind) or {kind.__eq__, kind.__hash__} & {object.__eq__, object.__hash__}:
+        return False
+    try:
+        hash(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_library(value: Any) -> bool:

@@ -1,8 +1,7 @@
 """Labels in the data that point beside what they index.
 
-JAX takes the last entry for a label that is too large, counts a negative one from the end, and drops
-what it would add there; no error is raised. Where an index is computed from the data alone, its
-values can be looked at: the equations that compute it are found once, in the program of the model.
+JAX raises no error of them. Where an index is computed from the data alone, its values can be looked
+at: the equations that compute it are found once, in the program of the model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr
-from jax.lax import GatherScatterMode
 from jaxtyping import Array, Bool
 
 from laplacebook.base.errors import UnsupportedModel
@@ -28,13 +26,13 @@ from laplacebook.base.jaxprs import (
 )
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
+from laplacebook.model.indexed import Indexed, indexed
 
 _LATENT = "laplacebook: a latent site"
 # What these return is no label, in range by itself, or costs more than a look at labels may.
 _UNSEEN = {"sort", "top_k", "argmax", "argmin", "while", "scan", "cond", "dot_general", "cholesky"}
 _UNSEEN |= {"lu", "lu_pivots_to_permutation", "eigh", "eig", "svd", "qr", "householder_product"}
 _UNSEEN |= {"triangular_solve", "custom_linear_solve", "pure_callback", "io_callback"}
-_SHAPED = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "copy", "transpose"}
 
 Origin = (
     frozenset[int] | None
@@ -48,20 +46,23 @@ class Index(NamedTuple):
         values: the variable that has them.
         size: of the axis that is indexed; None for what becomes an index by rounding.
         last: the largest that fits, one for each column of the values; None if a larger one may be.
+        beside: as :class:`~laplacebook.model.indexed.Indexed` has it.
         origin: the arrays of data that they are computed from.
     """
 
     values: int
     size: int | None
     last: tuple[int, ...] | None
+    beside: tuple[int, int] | None
     origin: frozenset[int]
 
     def fits(self, values: Numbers) -> Bool[Numbers, "*B"]:
         """Which values are entries."""
         if self.size is None:
             return jnp.isfinite(values)
-        fits = values >= 0
-        return fits if self.last is None else fits & (values <= _columns_of(self.last))
+        below, above = self.beside or (0, 0)
+        fits = values >= -below
+        return fits if self.last is None else fits & (values <= _columns_of(self.last) + above)
 
 
 def _columns_of(last: tuple[int, ...]) -> Any:
@@ -184,12 +185,12 @@ def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
     for equation in equations:
         of_inputs = [origin(x) for x in equation.inputs]
         loops += _inside(equation, of_inputs)
-        for atom, size, last in _indexed(equation, made):
-            come_from = origin(atom)
-            if isinstance(atom, Constant) and last is not None:
-                _require_held(atom.value, size, last)
-            elif come_from and isinstance(atom, int):
-                indices[atom, last] = Index(atom, size, last, come_from)
+        for found in indexed(equation, made):
+            atom, come_from = found.values, origin(found.values)
+            if isinstance(atom, Constant):
+                _require_held(atom.value, found)
+            elif come_from:
+                indices[found] = Index(atom, *found[1:], come_from)
         origins |= dict.fromkeys(equation.outputs, _together(equation, of_inputs))
         made |= dict.fromkeys(equation.outputs, equation)
     operands = [x for loop in loops for x in loop.operands if x is not None]
@@ -198,21 +199,22 @@ def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
         (rounded,) = equation.inputs
         come_from = origin(rounded)
         if come_from and isinstance(rounded, int):
-            indices[rounded, None] = Index(rounded, None, None, come_from)
-    found = sorted(indices.values(), key=lambda index: index.size is not None)
-    return Labels(tuple(kept), tuple(found), tuple(loops))
+            indices[rounded, None] = Index(rounded, None, None, None, come_from)
+    in_order = sorted(indices.values(), key=lambda index: index.size is not None)
+    return Labels(tuple(kept), tuple(in_order), tuple(loops))
 
 
-def _require_held(values: Any, size: int, last: tuple[int, ...]) -> None:
+def _require_held(values: Any, found: Indexed) -> None:
     """Refuse labels that the model holds itself, of which a negative one may count from the end.
 
     Raises:
         UnsupportedModel: one is beside the entries.
     """
-    if is_traced(values) or not getattr(values, "is_fully_addressable", True):
+    _, size, last, beside = found
+    if last is None or is_traced(values) or not getattr(values, "is_fully_addressable", True):
         return
-    seen = np.asarray(values)
-    wrong = (seen < -size) | (seen > _columns_of(last))
+    seen, (below, above) = np.asarray(values), beside or (size, 0)
+    wrong = (seen < -below) | (seen > _columns_of(last) + above)
     if wrong.any():
         place = np.argwhere(wrong)[0].tolist()
         raise UnsupportedModel(
@@ -239,111 +241,6 @@ def _rounds(equation: Equation) -> bool:
     (before,), (after,) = equation.source.invars, equation.source.outvars
     kinds = jnp.floating, jnp.integer
     return all(jnp.issubdtype(x.aval.dtype, k) for x, k in zip((before, after), kinds, strict=True))
-
-
-def _indexed(
-    equation: Equation, made: dict[int, Equation]
-) -> list[tuple[Atom, int, tuple[int, ...] | None]]:
-    """What an equation indexes by: the values as they were before JAX counts from the end, and what fits."""
-    name, parameters = equation.source.primitive.name, equation.source.params
-    shapes = [x.aval.shape for x in equation.source.invars]
-    if name in ("dynamic_slice", "dynamic_update_slice"):
-        given = 1 if name == "dynamic_slice" else 2
-        window = parameters["slice_sizes"] if given == 1 else shapes[1]
-        parts = list(equation.inputs[given : given + len(window)])
-        axes, mode, own = range(len(window)), GatherScatterMode.PROMISE_IN_BOUNDS, False
-    elif name == "gather" or name.startswith("scatter"):
-        mode, numbers = parameters["mode"], parameters["dimension_numbers"]
-        gather = name == "gather"
-        axes = numbers.start_index_map if gather else numbers.scatter_dims_to_operand_dims
-        window = parameters["slice_sizes"] if gather else _window(numbers, *shapes[::2])
-        parts = _columns(equation.inputs[1], len(axes), made)
-        own = _in_own_words(equation) if gather else mode == GatherScatterMode.CLIP
-    else:
-        return []
-    sizes, last = [shapes[0][i] for i in axes], [shapes[0][i] - window[i] for i in axes]
-    if len(parts) < len(last):  # several columns that were not put together here
-        return [] if own else [(parts[0], min(sizes), tuple(last))]
-    found: list[tuple[Atom, int, tuple[int, ...] | None]] = []
-    for part, size, end in zip(parts, sizes, last, strict=True):
-        before = _before_wrapping(part, made)
-        # What JAX does not count from the end was asked for by name, as segment_sum asks for it.
-        asked = own or (name.startswith("scatter") and mode == GatherScatterMode.FILL_OR_DROP)
-        if before is not None:
-            found.append((before, size, None if own else (end,)))
-        elif not asked:
-            found.append((_peeled(part, made), size, (end,)))
-    return found
-
-
-def _in_own_words(equation: Equation) -> bool:
-    """Whether a model says what is to be taken for a label beside the entries: "clip", or a number to fill in."""
-    parameters, dtype = equation.source.params, equation.source.invars[0].aval.dtype
-    if parameters["mode"] == GatherScatterMode.CLIP:
-        # Of a slice that vmap makes many the axes are kept, and JAX writes "clip" for it.
-        return bool(parameters["dimension_numbers"].collapsed_slice_dims)
-    if parameters["mode"] != GatherScatterMode.FILL_OR_DROP:
-        return False
-    fill = parameters["fill_value"]
-    if fill is None or not np.all(np.isfinite(fill)):
-        return False
-    limits = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
-    return limits is None or fill not in (limits.min, limits.max)  # those JAX fills in by itself
-
-
-def _window(numbers: Any, operand: tuple, updates: tuple) -> list[int]:
-    """How much of each axis a scatter writes at a time."""
-    single = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    sizes = iter([updates[i] for i in numbers.update_window_dims])
-    return [1 if axis in single else next(sizes) for axis in range(len(operand))]
-
-
-def _columns(atom: Atom, number: int, made: dict[int, Equation]) -> list[Atom]:
-    """The values along each axis, where they were put side by side; or all of them together."""
-    if number == 1:
-        return [atom]
-    beside = _made_by("concatenate", atom, made)
-    return list(beside.inputs) if beside and len(beside.inputs) == number else [atom]
-
-
-def _peeled(atom: Atom, made: dict[int, Equation]) -> Atom:
-    """The variable before its axes were changed, or its type from one of whole numbers to another."""
-    while isinstance(atom, int) and atom in made:
-        source = made[atom].source
-        integers = all(jnp.issubdtype(x.aval.dtype, jnp.integer) for x in source.invars)
-        same = source.primitive.name == "convert_element_type" and integers
-        if not same and source.primitive.name not in _SHAPED:
-            break
-        atom = made[atom].inputs[0]
-    return atom
-
-
-def _before_wrapping(atom: Atom, made: dict[int, Equation]) -> Atom | None:
-    """What JAX counts from the end where it is negative, ``where(x < 0, x + size, x)``: x, or None."""
-    chosen = _made_by("select_n", _peeled(atom, made), made)
-    if chosen is None or len(chosen.inputs) != 3:
-        return None
-    where, label, moved = chosen.inputs
-    negative, added = _made_by("lt", where, made), _made_by("add", moved, made)
-    # Of an array of NumPy that the model holds, NumPy has told which are negative.
-    compared = isinstance(where, Constant) or (negative is not None and _is_among(label, negative))
-    wraps = compared and added is not None and _is_among(label, added)
-    return _peeled(label, made) if wraps else None
-
-
-def _is_among(atom: Atom, equation: Equation) -> bool:
-    """Whether it is an operand; two arrays are not compared by their numbers."""
-    if isinstance(atom, int):
-        return atom in [x for x in equation.inputs if isinstance(x, int)]
-    held = [x.value for x in equation.inputs if isinstance(x, Constant)]
-    return any(
-        x is atom.value or np.ndim(x) == 0 == np.ndim(atom.value) and x == atom.value for x in held
-    )
-
-
-def _made_by(name: str, atom: Atom, made: dict[int, Equation]) -> Equation | None:
-    equation = made.get(atom) if isinstance(atom, int) else None
-    return equation if equation and equation.source.primitive.name == name else None
 
 
 def _inside(equation: Equation, of_inputs: list[Origin]) -> list[_Loop]:

@@ -21,9 +21,9 @@ Shape = tuple[int, ...]
 def refuse_crossed(site: dict) -> None:
     """Refuse an observed site whose data and distribution repeat each other.
 
-    One mean may serve for all data, one number for all means; what has several numbers is repeated
-    only where plates declare all axes. A mask and a scale count as the distribution does. What is one
-    event is not repeated.
+    One mean may serve for all data, one number, of shape (), for all means; what has several numbers
+    is repeated only where plates declare all axes, and an array of one number nowhere. A mask and a
+    scale count as the distribution does. What is one event is not repeated.
 
     Args:
         site: an observed site of NumPyro's trace of a model.
@@ -71,11 +71,13 @@ def _fit(one: Shape, other: Shape) -> bool:
 
 
 def _repeat(data: Shape, own: Shape, plates: dict[int, int], shape: Shape) -> bool:
-    """Whether a distribution repeats data of several numbers along an axis that no plate declares."""
+    """Whether a distribution repeats an array of data; if of several numbers, along an axis of no plate."""
     axes = range(min(-len(data), -len(own), *plates, -1), 0)
     sizes = {i: (_size(data, i), _size(own, i)) for i in axes}
-    repeated = max(shape, default=1) > 1 and any(d < o for d, o in sizes.values())
-    idle = shape != () and any(max(sizes[i]) < size for i, size in plates.items())
+    repeated = any(d < o for d, o in sizes.values())
+    idle = any(max(sizes[i]) < size for i, size in plates.items())
+    if max(shape, default=1) == 1:
+        return shape != () and (repeated or idle)
     return (repeated or idle) and any(max(s) > 1 and i not in plates for i, s in sizes.items())
 
 

@@ -102,8 +102,14 @@ def no_entry(call: Call, labels: Labels) -> NonFinite | None:
         ],
         remedy="number the groups from 0, np.unique(g, return_inverse=True)[1], and make as many entries "
         "as there are groups; leave out rows without a label, or give them label 0 and hide them with "
-        "numpyro.handlers.mask.",
+        "numpyro.handlers.mask." + (_WITH_ZEROS if index.beside is not None else ""),
     )
+
+
+_WITH_ZEROS = (
+    " JAX takes zeros for such a label; where they are meant, say so by an entry more, which is left out: "
+    "jax.nn.one_hot(g + 1, J + 1)[:, 1:], jax.ops.segment_sum(x, g, J + 1)[:J]."
+)
 
 
 def _elsewhere(density: ModelDensity, u: Array) -> NonFinite:

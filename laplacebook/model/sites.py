@@ -13,6 +13,7 @@ import numpyro
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import (
+    Delta,
     Distribution,
     ImproperUniform,
     MaskedDistribution,
@@ -25,7 +26,7 @@ from numpyro.infer.initialization import init_to_feasible
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.arguments import Call
-from laplacebook.model.distributions import innermost, wrapped
+from laplacebook.model.distributions import innermost, unwrapped, wrapped
 from laplacebook.model.labels import Labels, marked
 from laplacebook.model.misfit import refuse_crossed, refuse_crossed_factors
 from laplacebook.model.repeatable import draws_numbers, numbers_in, require_repeats
@@ -156,6 +157,8 @@ def _feasible(message: dict) -> Array | None:
         return None  # within a scan, what a handler inside has given a value comes here, too
     if message["fn"].support.is_discrete:
         raise _discrete(message)
+    if isinstance(unwrapped(message["fn"]), Delta):
+        raise _known(message)
     with _refused(message):
         return marked(init_to_feasible(message))
 
@@ -258,6 +261,15 @@ def _discrete(site: dict) -> UnsupportedModel:
             "it is data: obs= was forgotten, or what was passed to it is None",
         ],
         remedy="sum it out (numpyro.distributions.MixtureSameFamily does so for mixtures), or observe it.",
+    )
+
+
+def _known(site: dict) -> UnsupportedModel:
+    name = site["name"]
+    return UnsupportedModel(
+        f"The latent site '{name}' is a Delta: its value is known, and it has no density to approximate.",
+        causes=["a parameter that is held fixed"],
+        remedy=f"write numpyro.deterministic('{name}', value); a log_density of it as a numpyro.factor.",
     )
 
 

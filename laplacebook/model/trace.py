@@ -25,9 +25,15 @@ class Terms(NamedTuple):
 
 
 def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
-    """Whether all parameters of all distributions of a trace of a model are valid."""
-    checks = (p.valid for site in _samples(trace) for p in parameters(site["fn"]))
+    """Whether all parameters of all distributions of a trace of a model are valid, and no scale is negative."""
+    checks = [p.valid for site in _samples(trace) for p in parameters(site["fn"])]
+    checks += [~_turned_over(site) for site in _samples(trace)]
     return jnp.array([jnp.all(check) for check in checks]).all()
+
+
+def _turned_over(site: dict) -> Bool[Array, "..."]:
+    """Where a handler scales the log density of a site by a negative number: the likely is unlikely there."""
+    return jnp.asarray(1.0 if site["scale"] is None else site["scale"]) < 0
 
 
 def supported_data(trace: Mapping[str, dict]) -> Bool[Array, ""]:

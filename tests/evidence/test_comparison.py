@@ -133,3 +133,13 @@ def test_estimates_carry_their_error_into_every_column():
 
 def test_one_model_is_certain():
     assert lb.compare({"only": lb.laplace(coin, COIN)})["probability"] == [1.0]
+
+
+@pytest.mark.parametrize("error", [1e200, 1e300])
+def test_errors_whose_square_is_no_float(error):
+    table = lb.compare({"a": lb.Estimate(-3.0, error), "b": -4.0})
+    p = 1 / (1 + np.exp(-1))
+    for probability, value in zip(table["probability"], (p, 1 - p), strict=True):
+        np.testing.assert_allclose(probability.value, value, rtol=1e-12)
+        np.testing.assert_allclose(probability.standard_error, p * (1 - p) * error, rtol=1e-12)
+    assert len(str(table)) < 400

@@ -260,3 +260,11 @@ def test_a_flat_prior(tmp_path):
     approx.save(path)
     assert lb.load(path, model, 2.0, np.array(1.0)).mode["x"] == approx.mode["x"]
     refused(path, model, 2.0, np.array(5.0), match="curvature differs by 4")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(lb.LaplaceError, match="is a folder, not\\s+the file"):
+        lb.load(tmp_path, coin, COIN)
+    (tmp_path / "empty").touch()
+    with pytest.raises(lb.LaplaceError, match=r"is not a\s+whole file"):
+        lb.load(tmp_path / "empty", coin, COIN)

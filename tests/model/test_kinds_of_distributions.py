@@ -10,6 +10,7 @@ from jax.scipy import stats
 from jax.scipy.special import betaln, logsumexp
 from scipy import special
 
+import laplacebook as lb
 from tests.by_hand import Y, agrees, normal
 
 COVARIANCE = np.array([[2.0, 0.7], [0.7, 1.0]])
@@ -183,3 +184,40 @@ KINDS = [
 )
 def test_a_kind_of_distribution(model, args, log_joint, dimension):
     agrees(model, args, log_joint, dimension)
+
+
+POINTS = {
+    "number": lambda: dist.Delta(2.0),
+    "vector": lambda: dist.Delta(np.ones(3), event_dim=1),
+    "expanded": lambda: dist.Delta(2.0).expand([3]).to_event(1),
+    "weighted": lambda: dist.Delta(2.0, log_density=0.5),
+    "masked": lambda: dist.Delta(2.0).mask(True),
+}
+
+
+@pytest.mark.parametrize("make", POINTS.values(), ids=POINTS)
+def test_a_latent_site_whose_value_is_known(make):
+    def model(y):
+        d = numpyro.sample("d", make())
+        numpyro.sample(
+            "y", dist.Normal(numpyro.sample("a", dist.Normal(0, 1)) + jnp.sum(d), 1), obs=y
+        )
+
+    with pytest.raises(
+        lb.UnsupportedModel, match=r"(?s)'d' is a Delta.*numpyro.deterministic\('d', value\)"
+    ):
+        lb.laplace(model, 0.3)
+
+
+def test_an_outcome_of_1_that_is_taken_for_less():
+    """Its density is 0 or infinite there, and NumPyro's is that of 1 - 2e-16."""
+
+    def model(y, mask=True):
+        b = jnp.exp(numpyro.sample("a", dist.Normal(0, 1)))
+        numpyro.sample("y", dist.Kumaraswamy(2.0, b).mask(mask), obs=y)
+
+    with pytest.raises(lb.NonFinite, match="outside the support of its"):
+        lb.laplace(model, np.array([0.5, 1.0]))
+    within = lb.laplace(model, np.array([0.5])).log_evidence
+    hidden = lb.laplace(model, np.array([0.5, 1.0]), np.array([True, False])).log_evidence
+    np.testing.assert_allclose(hidden, within, rtol=1e-9)

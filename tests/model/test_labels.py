@@ -338,9 +338,9 @@ def coded(g, y):
     observe(jax.nn.one_hot(g - 1, J) @ effects(), y)
 
 
-def grouped(g, y):
-    sums = jax.ops.segment_sum(y, g, J)
-    numbers = jax.ops.segment_sum(jnp.ones(N), g, J)
+def grouped(g, y, entries=J):
+    sums = jax.ops.segment_sum(y, g, entries)[:J]
+    numbers = jax.ops.segment_sum(jnp.ones(N), g, entries)[:J]
     a = effects()
     numpyro.factor("f", jnp.sum(a * sums - numbers * a**2 / 2) - jnp.sum(y**2) / 2)
     numpyro.factor("c", -N / 2 * jnp.log(2 * jnp.pi))
