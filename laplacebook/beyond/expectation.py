@@ -155,7 +155,7 @@ def expectation(
             "expectation looks at numbers, which are not known yet within jit, vmap or grad: name one of "
             "the methods delta and tierney_kadane there."
         )
-    call = call_of(g)
+    call = call_of(g, density)
     form = shape_of(density, call, mode)
     by_draws = partial(_by_draws, approx, call, form, key, num_samples, progress_bar)
     if method == "draws":

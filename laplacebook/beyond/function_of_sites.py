@@ -74,15 +74,20 @@ def varies(density: ModelDensity, g: Call, u: Float[Array, " D"]) -> bool:
     return bool(depends_on(value, u))
 
 
-def call_of(g: Callable) -> Call:
+def call_of(g: Callable, density: ModelDensity) -> Call:
     """The function as an argument of compiled programs, which are used again for one that is the same.
+
+    Args:
+        g: the function; it may read the fit whose density this is.
+        density: its sites are found first, since a fit that learns them anew would have changed.
 
     Raises:
         TypeError: it is no function.
     """
+    name = density.sites[0].name
     if not callable(g):
         raise TypeError(
-            "g is a function of the dict of latent sites, such as lambda s: s['theta'] ** 2, not an object "
-            f"of type {type(g).__name__}."
+            f"g is a function of the dict of latent sites, such as lambda s: s[{name!r}] ** 2, not an "
+            f"object of type {type(g).__name__}."
         )
     return Call.of(g)
