@@ -29,8 +29,10 @@ from laplacebook.search.certificate import Certificate
 
 if TYPE_CHECKING:
     from laplacebook import datasets, exercises, models, plotting
+    from laplacebook.base.corrected import Corrected
     from laplacebook.base.estimate import Estimate
     from laplacebook.base.weights import pareto_k
+    from laplacebook.beyond.expectation import Expectation, expectation
     from laplacebook.beyond.load import load
     from laplacebook.beyond.marginalize import MarginalModel, marginalize
     from laplacebook.beyond.mixture import MixtureApproximation, mixture
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from laplacebook.evidence.bic import bic
     from laplacebook.evidence.bridge import bridge_sampling
     from laplacebook.evidence.comparison import compare
+    from laplacebook.evidence.corrected_evidence import corrected_evidence
     from laplacebook.evidence.importance import importance_sampling
     from laplacebook.evidence.maximize_evidence import EvidenceMaximum, maximize_evidence
     from laplacebook.evidence.prior_sampling import prior_sampling
@@ -74,10 +77,14 @@ else:
         "Chunks": "fit.chunked_density",
         "compare": "evidence.comparison",
         "condition": "gaussian.normal",
+        "Corrected": "base.corrected",
+        "corrected_evidence": "evidence.corrected_evidence",
         "diagnose": "trust.diagnose",
         "Diagnosis": "trust.diagnosis",
         "Estimate": "base.estimate",
         "EvidenceMaximum": "evidence.maximize_evidence",
+        "Expectation": "beyond.expectation",
+        "expectation": "beyond.expectation",
         "expected_quadratic_form": "gaussian.normal",
         "gauss_hermite": "evidence.quadrature",
         "importance_sampling": "evidence.importance",
@@ -135,12 +142,14 @@ __all__ = [
     "BlockPrecision",
     "Certificate",
     "Chunks",
+    "Corrected",
     "DensePrecision",
     "Diagnosis",
     "DiagonalPrecision",
     "DoubtfulFit",
     "Estimate",
     "EvidenceMaximum",
+    "Expectation",
     "KroneckerBlock",
     "KroneckerPrecision",
     "LaplaceApproximation",
@@ -166,9 +175,11 @@ __all__ = [
     "bridge_sampling",
     "compare",
     "condition",
+    "corrected_evidence",
     "datasets",
     "diagnose",
     "exercises",
+    "expectation",
     "expected_quadratic_form",
     "gauss_hermite",
     "importance_sampling",

@@ -28,15 +28,15 @@ _NO_DERIVATIVE = (
 
 
 @contextmanager
-def twice_differentiable() -> Iterator[None]:
-    """JAX's own errors about what it cannot differentiate twice, as ours."""
+def twice_differentiable(times: str = "twice") -> Iterator[None]:
+    """JAX's own errors about what it cannot differentiate twice, or more often, as ours."""
     try:
         yield
     except (TypeError, ValueError, NotImplementedError) as error:
         if not any(phrase in str(error) for phrase in _NO_DERIVATIVE):
             raise
         raise UnsupportedModel(
-            f"JAX cannot differentiate the log joint twice. {error}",
+            f"JAX cannot differentiate the log joint {times}. {error}",
             causes=[
                 "a solver with a derivative of its own (jax.experimental.ode.odeint, jax.custom_vjp)",
                 "jax.lax.while_loop, or fori_loop with bounds that are arrays",

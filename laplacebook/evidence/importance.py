@@ -113,27 +113,47 @@ def importance_weights(
     """
     require_number("num_samples", num_samples)
     require_fit(approx)
+    operands = (approx.density, *proposal_of(approx, degrees_of_freedom))
+    weights = at_many(_importance_weight, operands, split(key, num_samples), progress_bar)
+    return defined(weights, approx.density.name, "draws from the approximation")
+
+
+def proposal_of(
+    approx: LaplaceApproximation, degrees_of_freedom: float | None
+) -> tuple[Array, Precision, Any]:
+    """What :func:`weighted_draw` takes of an approximation.
+
+    Args:
+        approx: the approximation.
+        degrees_of_freedom: of a Student-t proposal; None for the Gaussian one.
+    """
     heaviness = None
     if degrees_of_freedom is not None:
         constant = log_student_constant(approx.mode_vector.size, float(degrees_of_freedom))
         heaviness = np.asarray([degrees_of_freedom, constant], approx.mode_vector.dtype)
-    proposal = (approx.density, approx.mode_vector, approx.precision, heaviness)
-    keys = split(key, num_samples)
-    weights = at_many(_importance_weight, proposal, keys, progress_bar)
-    return defined(weights, approx.density.name, "draws from the approximation")
+    return approx.mode_vector, approx.precision, heaviness
+
+
+def weighted_draw(
+    density: ModelDensity, mode: Array, precision: Precision, heaviness: Any, key: Array
+) -> tuple[Float[Array, " D"], Float[Array, ""]]:
+    """A draw of u from a proposal, and its log weight."""
+    to_normal, to_scale = jax.random.split(key)
+    z = jax.random.normal(to_normal, mode.shape, mode.dtype)
+    if heaviness is None:
+        u = mode + precision.whitened(z)
+        return u, density.log_joint(u) + precision.log_volume() + z @ z / 2
+    nu, constant = heaviness
+    t = z / jnp.sqrt(jax.random.chisquare(to_scale, nu, dtype=mode.dtype) / nu)
+    log_q = constant - precision.log_volume() - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
+    u = mode + precision.whitened(t)
+    return u, density.log_joint(u) - log_q
 
 
 def _importance_weight(
     density: ModelDensity, mode: Array, precision: Precision, heaviness: Any, key: Array
 ) -> Array:
-    to_normal, to_scale = jax.random.split(key)
-    z = jax.random.normal(to_normal, mode.shape, mode.dtype)
-    if heaviness is None:
-        return density.log_joint(mode + precision.whitened(z)) + precision.log_volume() + z @ z / 2
-    nu, constant = heaviness
-    t = z / jnp.sqrt(jax.random.chisquare(to_scale, nu, dtype=mode.dtype) / nu)
-    log_q = constant - precision.log_volume() - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
-    return density.log_joint(mode + precision.whitened(t)) - log_q
+    return weighted_draw(density, mode, precision, heaviness, key)[1]
 
 
 def log_student_constant(dimension: int, nu: float) -> float:

@@ -1,0 +1,136 @@
+"""The evidence with the next term of its expansion."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from laplacebook.base.corrected import Corrected
+from laplacebook.base.errors import LaplaceError
+from laplacebook.base.pytrees import is_traced, loud
+from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.base.weights import defined
+from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of, require_expansion
+from laplacebook.fit.require_fit import require_fit, require_proper
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.gaussian.precision import Precision
+from laplacebook.model.density import ModelDensity
+
+DIMENSIONS = 50  # at most: fourth derivatives along 1,275 pairs of coordinates
+LARGEST = 0.5  # nats that may be left out
+_WORK = 100  # numbers that the fourth derivative along a pair computes for each of the data, about
+
+
+def corrected_evidence(approx: LaplaceApproximation) -> Corrected:
+    """The log evidence of a fit with the next term of the expansion, of the order 1/N.
+
+    With S = A^-1 and f the negative log joint, whose derivatives are taken at the mode in the
+    coordinates u, Laplace's log evidence is corrected by
+
+        f_ijk f_lmn S_ij S_kl S_mn / 8 + f_ijk f_lmn S_il S_jm S_kn / 12 - f_ijkl S_ij S_kl / 8
+
+    (Shun and McCullagh 1995, Journal of the Royal Statistical Society B 57, 749-760; in one
+    variable 5 a^2 / 24 - b / 8 with a = f''' / A^(3/2), b = f'''' / A^2). What is left out is of
+    the order 1/N^2. An expansion is asymptotic: its terms are of use where they fall. So ``truncation``
+    is the square of the correction or, if that is more, what the log joint leaves out along 32 or more
+    lines through the mode, by 16 points on each; and there is no number where it is above half a nat.
+    Of 63 beta, gamma, Student and quartic densities and regressions with 2 to 50 coefficients ten were
+    refused, and the others off by at most 1.4 times ``truncation``, half of them by less than 0.4 times.
+
+    It sees one mode, and of a model of :func:`~laplacebook.marginalize` corrects the outer integral.
+    Works within ``jit``, ``vmap`` and ``grad``, where it is NaN instead of an error.
+
+    In the book: :eq:`laplace-several` and :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
+
+    Args:
+        approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density` returned.
+
+    Returns:
+        A :class:`Corrected`: ``value``, the log evidence; ``correction``; ``truncation``.
+
+    Raises:
+        LaplaceError: more than half a nat is left out; or the fit failed.
+        UnsupportedModel: a prior is improper, or left out; D is above 50; the precision is not the
+            whole Hessian; JAX has not four derivatives of the log joint.
+        NonFinite: the log joint is NaN on one of the lines.
+        ValueError: ``approx`` is a batch.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from laplacebook import laplace
+    >>> def coin(y):
+    ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
+    ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
+    >>> approx = laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
+    >>> corrected_evidence(approx)  # exactly log(1/110) = -4.7005
+    -4.7004, corrected by 0.0297; leaves out about 0.0009
+    """
+    require_fit(approx)
+    require_proper(approx.density)
+    require_expansion(approx, DIMENSIONS, "use importance_sampling(approx, key)")
+    with twice_differentiable("four times"):
+        correction, ratios, left_out = _expanded(
+            approx.density, approx.mode_vector, approx.precision
+        )
+    defined(ratios, approx.density.name, "points on lines through the mode")
+    truncation = jnp.maximum(correction**2, left_out)
+    small = truncation <= LARGEST
+    if not is_traced(small) and not small:
+        raise _not_small(approx, float(correction), float(truncation))
+    factor = loud(small, correction.dtype)
+    value = (approx.log_evidence + correction) * factor
+    return Corrected(value, correction * factor, truncation * factor)
+
+
+def _work(density: ModelDensity, mode: Array, precision: Precision) -> int:
+    return _WORK * mode.size**2 * numbers_in((density, mode))
+
+
+@partial(jit_quickly, work=_work, half=True)
+def _expanded(
+    density: ModelDensity, mode: Float[Array, " D"], precision: Precision
+) -> tuple[Float[Array, ""], Float[Array, " S"], Float[Array, ""]]:
+    """The correction; the ratios along the lines; and how much more these say than it."""
+    f = loss_of(density)
+    steps = precision.whitened(jnp.eye(mode.size, dtype=mode.dtype)).T
+
+    def of_pair(v: Array, w: Array) -> tuple[Array, Array]:
+        """The third derivatives along v, w and each step, and the fourth along v, v, w and w."""
+        third, bend = jax.jvp(jax.grad(along(f, v, w)), (mode,), (w,))
+        return steps @ third, bend @ v
+
+    lines = lines_at(density, mode, precision)
+    i, j = np.triu_indices(mode.size)
+    first, other = (jnp.concatenate([steps[k], lines.ways]) for k in (i, j))
+    thirds, fourths = at_rows(of_pair, density, first, other)
+    pairs, times = i.size, np.where(i == j, 1, 2)
+    lean = thirds[:pairs][i == j].sum(axis=0)
+    correction = lean @ lean / 8 + times @ jnp.sum(thirds[:pairs] ** 2, axis=1) / 12
+    correction -= times @ fourths[:pairs] / 8
+
+    third = jnp.sum(thirds[pairs:] * lines.units, axis=1)
+    # Of these terms the mean over all of q is known: one, and the correction.
+    told = (
+        jnp.outer(third**2, lines.radii**6) / 72 - jnp.outer(fourths[pairs:], lines.radii**4) / 24
+    )
+    rest = lines.mean_of_each(lines.ratios.mean(axis=2) - 1 - told)
+    mass = jnp.maximum(1 + correction + rest.mean(), 0)
+    noise = rest.std() / rest.size**0.5
+    return correction, lines.ratios.ravel(), jnp.hypot(jnp.log(mass) - correction, noise)
+
+
+def _not_small(approx: LaplaceApproximation, correction: float, truncation: float) -> LaplaceError:
+    size = approx.mode_vector.size
+    small = "gauss_hermite(approx), or " if size <= 5 else ""
+    return LaplaceError(
+        f"The next term of the log evidence of {approx.density.name} is {correction:.2g}, and what it "
+        f"leaves out about {truncation:.2g}, more than {LARGEST} nats: the expansion says nothing here.",
+        causes=[
+            f"few data for D = {size} coordinates, or a strong lean or long tail",
+            "a log joint that its derivatives at the mode do not tell: a kink, or another mode near by",
+        ],
+        remedy=f"use {small}importance_sampling(approx, key), whose error is known; or other "
+        "coordinates, in which the posterior is nearer to a Gaussian.",
+    )
