@@ -138,7 +138,7 @@ class SkewedApproximation(ByDraws):
 
     @property
     def log_evidence(self) -> Array:
-        """The log evidence of the Laplace approximation: a term that is odd about the mode adds nothing."""
+        """The log evidence of the Laplace approximation, to which a term that is odd about the mode adds nothing."""
         return self.gaussian.log_evidence
 
     @in_full_precision

@@ -78,7 +78,7 @@ class Diagnosis(Judged):
 
     @cached_property
     def remedies(self) -> tuple[Remedy, ...]:
-        """What to do next, by what it costs: ``line`` of code and ``reason`` of each; none where it is good."""
+        """What to do next, by what it costs, each with a ``line`` of code and a ``reason``; none where it is good."""
         return remedies(self)
 
     @property

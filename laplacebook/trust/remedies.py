@@ -14,8 +14,9 @@ from laplacebook.beyond.mixture import MixtureApproximation, mixture
 from laplacebook.beyond.nested import nested
 from laplacebook.beyond.resampled import resampled
 from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
+from laplacebook.evidence.corrected_evidence import DIMENSIONS
 from laplacebook.model.hierarchy import scales_of_effects
-from laplacebook.trust.verdict import ELSEWHERE
+from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
 _FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
@@ -53,6 +54,10 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
     elif _is_skew(found):
         reason = "moves means and quantiles towards the longer tail"
         rows.append(Remedy("lb.skewed(approx)", reason, lambda key: skewed(found.approx)))
+    off = abs(float(found.evidence_difference.value))
+    if off > EVIDENCE[0] and _is_exact(found) and density.dimension <= DIMENSIONS:
+        reason = "adds the next term of the log evidence, and tells what that leaves out"
+        rows.append(Remedy("lb.corrected_evidence(approx)", reason))
     if found.pareto_k <= usable_below(found.num_samples) or density.dimension <= _FEW:
         reason = "weights put all of it right, if their k-hat allows"
         line = f"lb.resampled({approx}, key)"
@@ -74,11 +79,15 @@ def _whole(found: Any) -> MixtureApproximation:
     return mixture([found.approx, *found.other_modes])
 
 
+def _is_exact(found: Any) -> bool:
+    """Whether the precision is the whole Hessian."""
+    settings = found.approx.settings
+    return settings.curvature == "hessian" and settings.structure in EXACT
+
+
 def _is_skew(found: Any) -> bool:
     """Whether there is a skewness to put right, small enough for an expansion in it."""
-    settings = found.approx.settings
-    is_exact = settings.curvature == "hessian" and settings.structure in EXACT
-    if not is_exact or max(abs(one.skewness) for one in found.slices) <= _SKEW:
+    if not _is_exact(found) or max(abs(one.skewness) for one in found.slices) <= _SKEW:
         return False
     try:
         return cubic_term(found.approx) <= LARGE
