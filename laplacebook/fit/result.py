@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
+from laplacebook.fit.by_site import plot_along_index, table_by_site
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
@@ -32,7 +33,8 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.observations import observed_sites
 from laplacebook.search.certificate import Certificate
 
-_ROWS = 10  # of a printed approximation
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @jax.tree_util.register_dataclass
@@ -190,14 +192,34 @@ class LaplaceApproximation:
         Raises:
             ValueError: ``probability`` is not between 0 and 1, or too close to one of them.
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be between 0 and 1, not {probability}")
-        tails = [(1 - probability) / 2, (1 + probability) / 2]
-        deviations, quantiles = self._marginals(tails)
-        columns = {"mode": self.mode, "sd": deviations}
-        for i, end in enumerate(percentages(tails)):
-            columns[end] = {name: values[i] for name, values in on_host(quantiles).items()}
-        return summary_table(self.density, columns)
+        return summary_table(self.density, self._columns(probability))
+
+    def plot(self, site: str, probability: float = 0.9) -> "Figure":
+        """The mode of each number of a one-dimensional site, and a central interval, against its index.
+
+        Of more than a thousand numbers each place of the picture stands for several, from their lowest to
+        their highest.
+
+        Args:
+            site: its name, such as that of the states of a series.
+            probability: of the interval under q.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, its value is no vector, or ``probability`` is not between 0 and 1.
+        """
+        shapes = {one.name: one.value_shape for one in self.density.sites}
+        if len(shapes.get(site, ())) != 1:
+            listed = ", ".join(f"{name!r} of shape {shape}" for name, shape in shapes.items())
+            raise ValueError(
+                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}."
+            )
+        (_, mode), _, (low, lower), (high, upper) = self._columns(probability).items()
+        ends = np.asarray(lower[site]), np.asarray(upper[site])
+        return plot_along_index(site, np.asarray(mode[site]), *ends, f"{low} to {high}")
 
     @in_full_precision
     def to_arviz(self, key: Key[Array, ""] | None = None, num_samples: int = 1000) -> Any:
@@ -264,7 +286,7 @@ class LaplaceApproximation:
         return self._report()._repr_html_() if self._is_one else None
 
     def _report(self) -> Table:
-        table = self.summary().head(_ROWS)
+        table = table_by_site(self.density, self._columns(0.9))
         evidence = (
             f"log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
             f"+ log Occam factor {self.log_occam_factor:.4f}"
@@ -303,6 +325,17 @@ class LaplaceApproximation:
         if not seen or not bool(self.certificate.converged):
             return None
         return doubt_at_a_glance(self.density, self.mode_vector, self.precision)
+
+    def _columns(self, probability: float) -> dict[str, dict[str, Leaf]]:
+        """Mode, standard deviation and the ends of a central interval, by site: on the host."""
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must be between 0 and 1, not {probability}")
+        tails = [(1 - probability) / 2, (1 + probability) / 2]
+        deviations, quantiles = on_host(self._marginals(tails))
+        columns = {"mode": on_host(self.mode), "sd": deviations}
+        for i, end in enumerate(percentages(tails)):
+            columns[end] = {name: values[i] for name, values in quantiles.items()}
+        return columns
 
     def _marginals(
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None
