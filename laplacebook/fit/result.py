@@ -17,7 +17,6 @@ from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
-from laplacebook.fit.by_site import plot_along_index, table_by_site
 from laplacebook.fit.numpyro_and_arviz import inference_data, laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
@@ -211,6 +210,8 @@ class LaplaceApproximation:
         Raises:
             ValueError: there is no such site, its value is no vector, or ``probability`` is not between 0 and 1.
         """
+        from laplacebook.fit.by_site import plot_along_index
+
         shapes = {one.name: one.value_shape for one in self.density.sites}
         if len(shapes.get(site, ())) != 1:
             listed = ", ".join(f"{name!r} of shape {shape}" for name, shape in shapes.items())
@@ -286,6 +287,8 @@ class LaplaceApproximation:
         return self._report()._repr_html_() if self._is_one else None
 
     def _report(self) -> Table:
+        from laplacebook.fit.by_site import table_by_site
+
         table = table_by_site(self.density, self._columns(0.9))
         evidence = (
             f"log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
