@@ -1,4 +1,4 @@
-"""Thousands of latent states integrated out, beside TMB (R) with its own tape and sparse Cholesky factor."""
+"""Thousands of latent states or crossed effects integrated out, beside TMB, glmmTMB and lme4 (R)."""
 
 import json
 import shutil
@@ -74,23 +74,95 @@ def series_by_tmb(T: int) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def has_tmb() -> bool:
-    """Whether R is installed, with its package TMB."""
+def crossed(one, other, x, y, sizes):
+    """Two crossed random effects, with flat priors, so that the mode is the estimate of glmmTMB and lme4."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    flat = dist.ImproperUniform(dist.constraints.real, (), ())
+    a, log_s, log_t = (numpyro.sample(name, flat) for name in ("a", "log_s", "log_t"))
+    w = numpyro.sample("w", flat.expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("ones", sizes[0]):
+        u = numpyro.sample("u", dist.Normal(0, jnp.exp(log_s)))
+    with numpyro.plate("others", sizes[1]):
+        v = numpyro.sample("v", dist.Normal(0, jnp.exp(log_t)))
+    with numpyro.plate("rows", y.size):
+        numpyro.sample("y", dist.Bernoulli(logits=a + x @ w + u[one] + v[other]), obs=y)
+
+
+def crossed_rows(n: int, sizes: tuple[int, int]) -> tuple[np.ndarray, ...]:
+    """Binary rows, each with one effect of either kind, and three covariates."""
+    rng = np.random.default_rng(0)
+    one, other, x = (*(rng.integers(0, size, n) for size in sizes), rng.normal(size=(n, 3)))
+    u, v = rng.normal(0, 1, sizes[0]), rng.normal(0, 0.5, sizes[1])
+    logits = 0.3 + x @ [0.5, -0.2, 0] + u[one] + v[other]
+    return one, other, x, (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(int)
+
+
+def effects(n: int, sizes: tuple[int, int]) -> dict:
+    """Intercept and slopes with their standard errors, by this package."""
+    import numpyro
+
+    import laplacebook as lb
+
+    numpyro.enable_x64()
+    data = crossed_rows(n, sizes)
+    marginal = lb.marginalize(crossed, ["u", "v"], structure="sparse")
+
+    def fit():
+        return lb.maximum_likelihood(marginal, *data, sizes)
+
+    (first, approx), (following, _) = timed(fit), timed(fit)
+    names = "a", "w"
+    return {
+        "first": first,
+        "next": following,
+        "mode": np.hstack([approx.mode[name] for name in names]).tolist(),
+        "sd": np.hstack([approx.standard_deviation[name] for name in names]).tolist(),
+        "value": -float(approx.log_likelihood),
+    }
+
+
+def effects_in_r(package: str, n: int, sizes: tuple[int, int]) -> dict:
+    """The same by glmmTMB or lme4."""
+    one, other, x, y = crossed_rows(n, sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "rows.csv"
+        table = np.column_stack([y, one, other, x])
+        np.savetxt(data, table, "%.17g", ",", header="y,i,j,x0,x1,x2", comments="")
+        command = ["Rscript", FOLDER / "crossed.R", package, data]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def has_r(package: str) -> bool:
+    """Whether R is installed, with a package of it."""
     if shutil.which("Rscript") is None:
         return False
-    return (
-        subprocess.run(["Rscript", "-e", "loadNamespace('TMB')"], capture_output=True).returncode
-        == 0
-    )
+    command = ["Rscript", "-e", f"loadNamespace('{package}')"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def rows(quick: bool) -> list[Row]:
     """The comparisons."""
-    peer = "TMB" if has_tmb() else "TMB: R with its package TMB is not installed"
     found = []
     for T in (2_000,) if quick else (2_000, 20_000, 100_000):
-        theirs = Call(series_by_tmb, (T,)) if has_tmb() else None
+        theirs, peer = _peer("TMB", Call(series_by_tmb, (T,)))
         for key in ("first", "next"):
             what = f"Poisson counts over a latent AR(1), T = {T:,}, {key} call"
             found.append(Row(what, Call(series, (T,)), theirs, peer, key))
+    size = (5_000, (300, 60)) if quick else (50_000, (2_000, 500))
+    for package in ("glmmTMB", "lme4"):
+        theirs, peer = _peer(package, Call(effects_in_r, (package, *size)))
+        for key in ("first", "next"):
+            what = f"{size[0]:,} binary rows, {size[1][0]:,} + {size[1][1]} crossed effects, {key} call"
+            found.append(Row(what, Call(effects, size), theirs, peer, key, "seconds"))
     return found
+
+
+def _peer(package: str, call: Call) -> tuple[Call | None, str]:
+    """A measurement of a package of R, None where that is missing, and what the row says of it."""
+    if has_r(package):
+        return call, package
+    return None, f"{package}: R with its package {package} is not installed"

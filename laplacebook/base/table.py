@@ -5,12 +5,16 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
+_MOST = 100  # rows that are printed
+_ENDS = 10  # of more, so many of the first and of the last
+
 
 @dataclass(frozen=True, repr=False)
 class Table:
     """Columns of strings or numbers, with a title above and lines of text below.
 
-    A float prints with four significant digits, and what is missing, None, as a dash.
+    A float prints with four significant digits, and what is missing, None, as a dash. Of more than a hundred
+    rows the first and the last ten are printed.
 
     In the book: :doc:`/book/model-comparison`.
 
@@ -66,6 +70,8 @@ class Table:
         return replace(self, columns=columns, footer=more + self.footer)
 
     def __repr__(self) -> str:
+        if len(self) > _MOST:
+            return repr(self._cut())
         columns = [
             _aligned(name, values, self._printed(name)) for name, values in self.columns.items()
         ]
@@ -73,6 +79,8 @@ class Table:
         return "\n".join([self.title, *(f"  {line}" for line in [*lines, *self.footer])])
 
     def _repr_html_(self) -> str:
+        if len(self) > _MOST:
+            return self._cut()._repr_html_()
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
         body = "".join(map(_html_row, zip(*map(self._printed, self.columns), strict=True)))
         below = "".join(f"<p>{escape(line)}</p>" for line in self.footer)
@@ -80,6 +88,14 @@ class Table:
             f"<table><caption>{escape(self.title)}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
         )
+
+    def _cut(self) -> "Table":
+        columns = {
+            name: [*values[:_ENDS], "...", *values[-_ENDS:]]
+            for name, values in self.columns.items()
+        }
+        shown = f"{len(self):,} rows, of which the first {_ENDS} and the last {_ENDS} are printed"
+        return replace(self, columns=columns, footer=(shown, *self.footer))
 
     def _printed(self, column: str) -> list[str]:
         decimals = self.decimals.get(column)

@@ -16,7 +16,7 @@ from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
 from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
-from laplacebook.beyond.sparse_integral import keep_integral, kept_integral
+from laplacebook.beyond.sparse_integral import SparseIntegral, keep_integral, kept_integral
 from laplacebook.curvature.sparse_pattern import generic_point
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
@@ -26,6 +26,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
 from laplacebook.model.working_precision import InWorkingPrecision
 from laplacebook.search.looks import middle
+from laplacebook.search.sparse_search import known_pattern
 
 
 def marginalize(
@@ -58,7 +59,10 @@ def marginalize(
             "laplacebook[sparse]"``). Then derivatives are exact to first order, and there is no second: the
             Hessian of a fit of the marginal model is that of differences of its gradients, as in TMB
             (Kristensen et al. 2016, Journal of Statistical Software 70(5)), and what follows gradients, such
-            as NUTS, takes it as it is. Each search for a mode begins at the last one.
+            as NUTS, takes it as it is. Each search for a mode begins at the last one, and of 64 one begins in the
+            middle of the prior as well, as each of a dense structure does: where these end at different modes, all
+            begin there from then on. A fit ends with such a look; where it followed another mode it warns
+            (:class:`DoubtfulFit`), and is made again. In double precision alone.
 
     Returns:
         A :class:`MarginalModel`, called as ``model`` is.
@@ -67,8 +71,8 @@ def marginalize(
         ValueError: ``sites`` names none, or there is no such structure. When the model is first run:
             it has no latent site of such a name, or no other.
         UnsupportedModel: when it is first run: the prior of another latent site depends on one of them; the
-            Hessian is not sparse, where it should be; or, of a sparse one, within a program that takes the data as an
-            argument and was not shown them before (``prepare``).
+            Hessian is not sparse, where it should be; or, of a sparse one, in single precision, or within a program
+            that takes the data as an argument and was not shown them before (``prepare``).
 
     >>> import numpyro.distributions as dist
     >>> def groups(y):
@@ -119,7 +123,7 @@ class MarginalModel:
         call, hyper, hidden = self._seen(args, kwargs)
         with handlers.trace() as trace, handlers.block(hide=hidden):
             handlers.substitute(self.model, substitute_fn=self._placeholder)(*args, **kwargs)
-        values = {name: trace[name]["value"] for name in hyper}
+        values = {name: jnp.asarray(trace[name]["value"], float) for name in hyper}
         try:
             with InWorkingPrecision():
                 integral = self._integral(call, values)
@@ -216,17 +220,26 @@ class MarginalModel:
         """
         if self.structure == "dense" or is_traced((args, dict(kwargs))):
             return self
+        _require_double()
         with jax.ensure_compile_time_eval(), InWorkingPrecision():
-            call, hyper, _ = self._seen(args, dict(kwargs))
-            whole = ModelDensity(call, "unconstrained")
-            point = generic_point(whole, np.asarray(middle(whole), float))
-            known = jax.tree.map(lambda x: x[0], values_at(whole, point[None]))
-            density = ModelDensity.of(_Given(), (call, {name: known[name] for name in hyper}))
-            return replace(self, pattern=keep_integral(density))
+            return replace(self, pattern=keep_integral(self._given_somewhere(args, kwargs)))
+
+    def followed(self, args: tuple, kwargs: Mapping[str, Any]) -> SparseIntegral | None:
+        """What remembers the last mode of these data, where ``structure`` is sparse and they were looked at."""
+        with jax.ensure_compile_time_eval(), InWorkingPrecision():
+            return kept_integral(self._given_somewhere(args, kwargs))
+
+    def _given_somewhere(self, args: tuple, kwargs: Mapping[str, Any]) -> ModelDensity:
+        call, hyper, _ = self._seen(args, dict(kwargs))
+        whole = ModelDensity(call, "unconstrained")
+        point = generic_point(whole, np.asarray(middle(whole), float))
+        known = jax.tree.map(lambda x: x[0], values_at(whole, point[None]))
+        return ModelDensity.of(_Given(), (call, {name: known[name] for name in hyper}))
 
     def _integral(self, call: Call, values: dict[str, Array]) -> Float[Array, ""]:
         if self.structure == "dense":
             return laplace(_Given(), call, values).log_evidence
+        _require_double()
         density = ModelDensity.of(_Given(), (call, values))
         if kept_integral(density) is None:
             self.prepare(*call.arguments)
@@ -240,6 +253,15 @@ class MarginalModel:
         found = integral(density)
         if not is_traced(found) and np.isnan(found):
             laplace(_Given(), call, values, structure="sparse")  # which raises, and says why
+            if known_pattern(density) is not integral.pattern:
+                raise LaplaceError(
+                    f"The Hessian of {self._listed} has entries there that it did not have where its pattern was "
+                    "looked for.",
+                    causes=[
+                        "a term that is zero until some effects have passed a threshold, within a loop"
+                    ],
+                    remedy="do the same once more: the pattern is that of this point from now on.",
+                )
         return found
 
     @property
@@ -274,6 +296,15 @@ class _Given:
         args, kwargs = call.arguments
         with handlers.block(hide=list(values)), handlers.substitute(data=values):
             call.function(*args, **kwargs)
+
+
+def _require_double() -> None:
+    if jnp.result_type(float) != np.float64:
+        raise UnsupportedModel(
+            'marginalize(model, sites, structure="sparse") works in double precision, and this is float32: the '
+            "gradients of the integral, of which its Hessian is made by differences, would have too few digits.",
+            remedy="call numpyro.enable_x64() at the top of the program, before any array is made.",
+        )
 
 
 def _draw(

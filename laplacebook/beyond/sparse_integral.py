@@ -39,6 +39,8 @@ _STEPS = 100
 _HALVINGS = 30
 _ENOUGH = 1e-9  # posterior standard deviations: the Newton decrement of a mode
 _PASSABLE = 1e-6  # where rounding keeps it from becoming smaller
+_OFTEN = 64  # searches, of which one begins in the middle of the prior as well
+_SAME = 0.1  # standard deviations: nearer points are one mode
 _CLOSE = 1e-3  # so near the mode the values of f say less than the slope
 _DECREASE = 1e-4  # of the predicted decrease
 
@@ -50,17 +52,21 @@ class SparseIntegral:
     """The integral over all latent sites of a density whose Hessian is sparse.
 
     It remembers the last mode, where the next search begins: of effects with one mode that is the one which is
-    found, whatever came before, up to rounding.
+    found, whatever came before, up to rounding. Of each 64 searches one begins in the middle of the prior as
+    well, and where that ends at another mode, all searches begin there from then on, as those of a dense integral.
 
     Attributes:
         pattern: of the Hessian.
-        start: where the first search begins, shape (d,).
+        start: a point of the shape of the effects, (d,).
         number: of the pattern, among those that data of the same shapes had.
+        two_modes: whether a search from the last mode and one from the middle of the prior have ended apart.
     """
 
     pattern: SparseHessian
     start: np.ndarray
     number: int
+    two_modes: bool = False
+    _searches: int = 0
     _mode: np.ndarray | None = None
     _precision: SparsePrecision | None = None
 
@@ -68,9 +74,37 @@ class SparseIntegral:
         """The log of the integral; NaN where there is no mode. Of a density with this pattern."""
         return _integral(self, density)
 
-    def last_mode(self, _: Numbers) -> Float[np.ndarray, " d"]:
-        """The mode that was found last; the argument keeps XLA from asking once for all."""
-        return self.start if self._mode is None else self._mode
+    def forget(self) -> None:
+        """Let the next search begin in the middle of the prior, whatever came before."""
+        self._mode, self._searches, self.two_modes = None, 1, False
+
+    def look_twice(self) -> None:
+        """Let the next search begin in the middle of the prior as well."""
+        self._searches = 0
+
+    def beginning(self, middle: Numbers) -> tuple[Numbers, np.ndarray]:
+        """Where to begin, and whether in the middle of the prior as well, which is given."""
+        if self._mode is None or self.two_modes:
+            return middle, np.zeros((), bool)
+        twice = self._searches % _OFTEN == 0
+        self._searches += 1
+        return self._mode, np.asarray(twice)
+
+    @np.errstate(all="ignore")
+    def are_two(self, parts: Parts, here: Numbers, there: Numbers, sound: Numbers) -> np.ndarray:
+        """Whether two modes are not one: on the host, which remembers it.
+
+        Args:
+            parts: the Hessian at the second.
+            here: the first, shape (d,).
+            there: the second.
+            sound: whether both are modes.
+        """
+        here, there, parts = jax.tree.map(np.asarray, (here, there, parts))
+        step = here - there
+        apart = sound and step @ self._factorised(parts).matvec(step) > _SAME**2
+        self.two_modes |= bool(apart)
+        return np.asarray(apart, bool)
 
     @np.errstate(all="ignore")
     def newton_step(
@@ -241,8 +275,10 @@ _integral.defvjp(_forward, _backward)
 
 def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
     loss = _loss_of(density)
-    first = jnp.asarray(whole.start)
-    last = jax.pure_callback(whole.last_mode, _like(first), loss(first), vmap_method="sequential")
+    first = lax.stop_gradient(density.start())
+    first = off_centre(first, density.room(first))
+    likes = _like(first), jax.ShapeDtypeStruct((), bool)
+    last, twice = jax.pure_callback(whole.beginning, likes, first, vmap_method="sequential")
     begin = jnp.where(jnp.isfinite(loss(last)), last, first)
 
     def unfinished(state: _Found) -> Array:
@@ -265,7 +301,16 @@ def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
 
     found = search(begin)
     # The last mode may be that of other data, from which no way leads here.
-    return lax.cond(found.decrement <= _PASSABLE, lambda: found, lambda: search(first))
+    lost = ~(found.decrement <= _PASSABLE)
+
+    def compared() -> _Found:
+        other = search(first)
+        both = ~lost & (other.decrement <= _PASSABLE)
+        given = other.parts, found.z, other.z, both
+        apart = jax.pure_callback(whole.are_two, likes[1], *given, vmap_method="sequential")
+        return jax.tree.map(lambda a, b: jnp.where(lost | apart, a, b), other, found)
+
+    return lax.cond(lost | twice, compared, lambda: found)
 
 
 def _looks_like_a_mode(whole: SparseIntegral, density: ModelDensity, found: _Found) -> Array:

@@ -39,9 +39,9 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.search.certificate import Certificate
 
 if TYPE_CHECKING:
-    from laplacebook.fit.functions import Of
+    from matplotlib.figure import Figure
 
-_ROWS = 10  # of a printed approximation
+    from laplacebook.fit.functions import Of
 
 
 @jax.tree_util.register_dataclass
@@ -204,7 +204,6 @@ class LaplaceApproximation(Approximation):
             ValueError: ``probability`` is not between 0 and 1, or too close to one of them; there is no such site.
             UnsupportedModel: a function returns no numbers.
         """
-        ends = tails(probability)
         if of is not None:
             from laplacebook.fit.functions import functions_table, symmetric_draws
 
@@ -212,11 +211,36 @@ class LaplaceApproximation(Approximation):
             require_numbers("summary(of=...)", self)
             u = symmetric_draws(self.mode_vector, self.precision)
             return functions_table(self.density, u, np.full(len(u), 1 / len(u)), of, probability)
-        deviations, quantiles = self._marginals(ends)
-        columns = {"mode": self.mode, "sd": deviations}
-        for i, end in enumerate(percentages(ends)):
-            columns[end] = {name: values[i] for name, values in on_host(quantiles).items()}
-        return summary_table(self.density, columns)
+        return summary_table(self.density, self._columns(probability))
+
+    def plot(self, site: str, probability: float = 0.9) -> "Figure":
+        """The mode of each number of a one-dimensional site, and a central interval, against its index.
+
+        Of more than a thousand numbers each place of the picture stands for several, from their lowest to
+        their highest.
+
+        Args:
+            site: its name, such as that of the states of a series.
+            probability: of the interval under q.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, its value is no vector, or ``probability`` is not between 0 and 1.
+        """
+        from laplacebook.fit.by_site import plot_along_index
+
+        shapes = {one.name: one.value_shape for one in self.density.sites}
+        if len(shapes.get(site, ())) != 1:
+            listed = ", ".join(f"{name!r} of shape {shape}" for name, shape in shapes.items())
+            raise ValueError(
+                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}."
+            )
+        (_, mode), _, (low, lower), (high, upper) = self._columns(probability).items()
+        ends = np.asarray(lower[site]), np.asarray(upper[site])
+        return plot_along_index(site, np.asarray(mode[site]), *ends, f"{low} to {high}")
 
     @in_full_precision
     def to_arviz(
@@ -295,7 +319,9 @@ class LaplaceApproximation(Approximation):
         return self._report()._repr_html_() if self._is_one else None
 
     def _report(self) -> Table:
-        table = self.summary().head(_ROWS)
+        from laplacebook.fit.by_site import table_by_site
+
+        table = table_by_site(self.density, self._columns(0.9))
         evidence = (
             f"log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
             f"+ log Occam factor {self.log_occam_factor:.4f}"
@@ -334,6 +360,15 @@ class LaplaceApproximation(Approximation):
         if not seen or not bool(self.certificate.converged):
             return None
         return doubt_at_a_glance(self.density, self.mode_vector, self.precision)
+
+    def _columns(self, probability: float) -> dict[str, dict[str, Leaf]]:
+        """Mode, standard deviation and the ends of a central interval, by site: on the host."""
+        ends = tails(probability)
+        deviations, quantiles = on_host(self._marginals(ends))
+        columns = {"mode": on_host(self.mode), "sd": deviations}
+        for i, end in enumerate(percentages(ends)):
+            columns[end] = {name: values[i] for name, values in quantiles.items()}
+        return columns
 
     def _marginals(
         self, levels: ArrayLike | Sequence[float], key: Key[Array, ""] | None = None

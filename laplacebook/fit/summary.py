@@ -173,17 +173,22 @@ def _trapezoid(dtype: str, spacing: float) -> tuple[np.ndarray, np.ndarray]:
     return nodes.astype(dtype), (roots / np.linalg.norm(roots)).astype(dtype)
 
 
-def summary_table(density: ModelDensity, columns: Mapping[str, Mapping[str, Numbers]]) -> Table:
+def summary_table(
+    density: ModelDensity,
+    columns: Mapping[str, Mapping[str, Numbers]],
+    sites: Sequence[Site] | None = None,
+) -> Table:
     """One row for each number of each latent site.
 
     Args:
         density: the log joint, whose sites they are.
         columns: name -> a dict of site -> array of the shape of the site's value.
+        sites: those that have rows; by default all.
 
     Returns:
         A table with a column ``site`` before the others.
     """
-    sites = density.sites
+    sites = density.sites if sites is None else sites
     title = f"{density.method} of {density.name}, {density.space} space, D = {density.dimension}"
     names = {"site": [name for site in sites for name in _element_names(site)]}
     return Table(title, names | {name: _flat(sites, values) for name, values in columns.items()})
@@ -227,4 +232,4 @@ def _element_names(site: Site) -> list[str]:
 
 
 def _flat(sites: Sequence[Site], values: Mapping[str, Numbers]) -> list[float]:
-    return np.concatenate([np.ravel(values[site.name]) for site in sites]).tolist()
+    return [x for site in sites for x in np.ravel(values[site.name]).tolist()]

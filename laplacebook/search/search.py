@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 from typing import Any, NamedTuple
+from warnings import warn
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
+from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
@@ -104,12 +106,32 @@ def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) 
         else:
             from laplacebook.search.differences import search_by_differences
 
+            marginal: Any = density.model
+            followed = marginal.followed(*density.arguments)
+            followed.forget()
             found, sound = search_by_differences(density, point)
+            if _has_another_mode(density, followed, found.point):
+                found, sound = search_by_differences(density, point)
             sizes = [part.size for part in parts]
             found = found._replace(curvature=kept(found.curvature, sizes, settings.structure))
         terms = found.beside
         sound = sound and bool(inside(density.space, terms.room, found.curvature))
         return jax.device_put(_fit(found, np.asarray(sound)))
+
+
+def _has_another_mode(density: ModelDensity, followed: Any, u: np.ndarray) -> bool:
+    """Whether the effects have another mode than the one that was followed to u, which is then told."""
+    followed.look_twice()
+    slope_look(density, u)
+    if followed.two_modes:
+        warn(
+            f"Given the other sites, the density behind {density.name} has two modes: a search from the last one and "
+            "one from the middle of the prior end apart. The fit follows the latter, and leaves the other out. "
+            "A sampler of the whole model, such as NumPyro's NUTS, may see both.",
+            DoubtfulFit,
+            stacklevel=2,
+        )
+    return bool(followed.two_modes)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
+from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import SparseHessian
 from laplacebook.gaussian.memory import available_memory, gib
 from laplacebook.gaussian.sparse import SparsePrecision
@@ -40,13 +41,15 @@ def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tupl
     pattern = pattern_of(density, start)
     require_factor(density, pattern)
     found = _drive(density, pattern, start)
-    if found.certificate.converged and pattern.misses(density, found.point, found.curvature):
+    if _is_missed(density, pattern, found):
+        reached = bool(found.certificate.converged)
         pattern = kept_pattern(density, found.point)
         require_factor(density, pattern)
-        found = _drive(density, pattern, found.point)
-        if pattern.misses(density, found.point, found.curvature):
+        found = _drive(density, pattern, found.point if reached else start)
+        if _is_missed(density, pattern, found):
+            where = "at the mode" if reached else "where the search ended without a mode"
             raise LaplaceError(
-                f"A product with the Hessian of {density.name} at the mode differs from that of the entries "
+                f"A product with the Hessian of {density.name} {where} differs from that of the entries "
                 "that were found: the pattern misses some.",
                 causes=[
                     "a function of the model with a derivative of its own",
@@ -104,6 +107,16 @@ def require_factor(density: ModelDensity, pattern: SparseHessian) -> None:
         causes=["sites that are crossed by thousands each, or a lattice of three dimensions"],
         remedy='use structure="diagonal" for the mode alone, or NumPyro\'s SVI with AutoLowRankMultivariateNormal.',
     )
+
+
+def _is_missed(density: ModelDensity, pattern: SparseHessian, found: Search) -> bool:
+    """Whether the pattern misses an entry where a search ended, be it at a mode or without one."""
+    if found.certificate.converged:
+        return pattern.misses(density, found.point, found.curvature)
+    there = pattern.precision(jax.device_get(pattern.parts_at(density, found.point)))
+    product = np.asarray(hessian_product(density, found.point, np.ones_like(found.point)))
+    known = np.isfinite(there.entries).all() and np.isfinite(product).all()
+    return bool(known) and pattern.misses(density, found.point, there)
 
 
 def _drive(density: ModelDensity, pattern: SparseHessian, start: np.ndarray) -> Search:

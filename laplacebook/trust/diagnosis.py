@@ -18,7 +18,7 @@ from laplacebook.fit.summary import improper_evidence, modes_found
 from laplacebook.model.hierarchy import integrate_out, scales_of_effects
 from laplacebook.trust.judged import Judged
 from laplacebook.trust.remedies import Remedy, remedies
-from laplacebook.trust.slices import Slice
+from laplacebook.trust.slices import DENSE, Slice
 from laplacebook.trust.verdict import (
     INTERVAL,
     LEVELS,
@@ -174,7 +174,8 @@ class Diagnosis(Judged):
     def _lines(self) -> list[str]:
         approx, evidence = self.approx, self.importance_log_evidence
         size = approx.mode_vector.size
-        more = f", the {len(self.slices)} longest of {size} axes" if len(self.slices) < size else ""
+        shown = f"the {len(self.slices)} longest" if size <= DENSE else f"{len(self.slices)}"
+        more = f", {shown} of {size} axes" if len(self.slices) < size else ""
         others = [mode.log_evidence for mode in self.other_modes]
         bound = self.maximum_log_likelihood
         return [

@@ -7,13 +7,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.many_points import at_many
+from laplacebook.base.pytrees import on_host
 from laplacebook.base.weights import defined
+from laplacebook.curvature.eigenvalues import ritz
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 
 _REACH = 6  # standard deviations to both sides
 _POINTS = 241  # on each axis
 _DIGITS = 4  # of a correlation that matter; it keeps rounding from turning axes of equal length
+DENSE = 2000  # coordinates of which all correlations are computed
+_LANCZOS = 60  # products with the correlations of more
 _NAMED = 3  # coordinates in the name of an axis, at most
 _SHARE = 0.9  # of the length of an axis that its name should cover
 
@@ -64,7 +68,8 @@ def principal_slices(
     """The density along the principal axes of q, six standard deviations to both sides of the mode.
 
     The axes are those of the coordinates scaled to unit variance, so that units do not matter: the
-    eigenvectors of the correlation matrix of q.
+    eigenvectors of the correlation matrix of q. Of more than 2,000 coordinates half of them are found by 60
+    products with that matrix, and the others are single coordinates, the least known of the largest sites.
 
     Args:
         approx: the approximation.
@@ -100,15 +105,50 @@ def _normalised(t: np.ndarray, log_density: np.ndarray) -> np.ndarray:
 
 def _principal_axes(approx: LaplaceApproximation, most: int) -> tuple[np.ndarray, list[str]]:
     """Steps of one standard deviation of q along the longest axes, shape (K, D), and their names."""
+    find = _some_axes if approx.density.dimension > DENSE else _axes
+    deviations, vectors = find(approx, most)
+    vectors *= np.array([[np.sign(v[_heaviest(v)[0]])] for v in vectors])
+    steps = vectors * deviations
+    images = np.array([on_host(approx.precision).matvec(step) for step in steps])
+    lengths = np.sqrt(np.sum(images * steps, axis=1))
+    coordinates = approx.density.coordinate_names()
+    return steps / lengths[:, None], [_name(v, coordinates) for v in vectors]
+
+
+def _axes(approx: LaplaceApproximation, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations of q, and the eigenvectors of its correlations in rows, the longest first."""
     covariance = np.asarray(approx.covariance, float)
     deviations = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(deviations, deviations)
-    vectors = np.linalg.eigh(np.round(correlation, _DIGITS))[1].T[::-1][:most]
-    vectors *= np.array([[np.sign(v[_heaviest(v)[0]])] for v in vectors])
-    steps = vectors * deviations
-    lengths = np.sqrt(np.sum(steps @ np.asarray(approx.precision.matrix, float) * steps, axis=1))
-    coordinates = approx.density.coordinate_names()
-    return steps / lengths[:, None], [_name(v, coordinates) for v in vectors]
+    return deviations, np.linalg.eigh(np.round(correlation, _DIGITS))[1].T[::-1][:most]
+
+
+def _some_axes(approx: LaplaceApproximation, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same where all correlations would be too many: half of the axes, and the least known coordinates.
+
+    The axes are those of Lanczos; the coordinates are the ones of the largest standard deviations in each of the
+    largest sites, since along a mixture of thousands everything looks like a Gaussian.
+    """
+    precision, density = on_host(approx.precision), approx.density
+    deviations = np.sqrt(np.asarray(precision.diagonal_of_inverse(), float))
+
+    def product(v: np.ndarray) -> np.ndarray:
+        """C v with the correlations C = S A^-1 S, of which 1 / S are the standard deviations."""
+        return precision.solve(v / deviations) / deviations
+
+    axes = ritz(product, deviations, _LANCZOS)[1][::-1][: most - most // 2]
+    ends = np.cumsum([site.size for site in density.sites])
+    sites = sorted(zip(density.sites, ends, strict=True), key=lambda one: -one[0].size)[: most // 2]
+    least = [
+        (end - site.size + np.argsort(-deviations[end - site.size : end]))[
+            : most // 2 // len(sites)
+        ]
+        for site, end in sites
+    ]
+    units = np.zeros((sum(map(len, least)), deviations.size))
+    units[np.arange(len(units)), np.concatenate(least)] = 1
+    # Where all eigenvalues are alike there are fewer directions than steps.
+    return deviations, np.concatenate([axes[np.any(axes, axis=1)], units])
 
 
 def _heaviest(vector: np.ndarray) -> np.ndarray:
