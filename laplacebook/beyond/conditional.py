@@ -1,6 +1,6 @@
 """The effects given the hyperparameters: their Laplace approximations at many points at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.linalg import lapack
+from jaxtyping import Array, Float, Int
+from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
@@ -57,6 +57,11 @@ class Conditional(NamedTuple):
         """Those of some of the points."""
         return Conditional(*(part[index] for part in self))
 
+    @classmethod
+    def joined(cls, parts: Sequence["Conditional"]) -> "Conditional":
+        """The points of all parts."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
     @property
     def deviations(self) -> Float[np.ndarray, "K d"]:
         """Standard deviations of z given h."""
@@ -66,6 +71,31 @@ class Conditional(NamedTuple):
     def log_roots(self) -> Float[np.ndarray, " K"]:
         """Half of the log determinant of the precision."""
         return -np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
+
+    def offsets(
+        self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "S d"]:
+        """How far draws are from the modes.
+
+        Args:
+            index: at which of the points each draw is, shape (S,).
+            normal: standard normal vectors, one for each, shape (S, d).
+        """
+        offset = np.empty_like(normal)
+        for k in np.unique(index):
+            offset[index == k] = normal[index == k] @ self.root[k]
+        return offset
+
+    def squares(
+        self, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " S"]:
+        """The squared lengths of the normal vectors of which these are the offsets."""
+        normal = np.empty_like(offset)
+        for k in np.unique(index):
+            normal[index == k] = solve_triangular(
+                self.root[k], offset[index == k].T, trans=1, lower=True
+            ).T
+        return np.sum(normal**2, axis=1)
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,11 @@ class Effects:
         """How many coordinates the hyperparameters have, and how many the effects."""
         hyper, effects = self.places
         return hyper.size, effects.size
+
+    @property
+    def held(self) -> int:
+        """How many numbers are kept of the effects at a point, about."""
+        return self.dimensions[1] ** 2
 
     def joined(
         self, hyper: Float[Numbers, "*K H"], effects: Float[Numbers, "*K d"]
@@ -162,6 +197,22 @@ class Effects:
         f, _ = self._looks(hyper, at.mode[0] + offsets)
         return not np.any(f[1:] - f[0] < _FALL)
 
+    def along(
+        self, nodes: Conditional, places: Float[np.ndarray, " P"]
+    ) -> Float[np.ndarray, "K P d"]:
+        """The log joint along the line of each effect on which the others follow with their conditional means.
+
+        Args:
+            nodes: the effects at some points of the hyperparameters, shape (K, ...).
+            places: on the lines, in conditional standard deviations from the mode, shape (P,).
+        """
+        number, size = nodes.mode.shape
+        ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
+        steps = places[:, None, None] * ways[:, None]
+        points = nodes.mode[:, None, None] + steps
+        heights = self.log_joint(nodes.hyper, points.reshape(number, -1, size))
+        return heights.reshape(number, len(places), size)
+
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
     ) -> tuple[np.ndarray, ...]:
@@ -178,7 +229,8 @@ class Effects:
         parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
         index = np.minimum(np.arange(parts * _TOGETHER), many - 1)
         z = z[:, index].reshape(number * parts, _TOGETHER, size)
-        heights = _in_lanes(_log_joints, self, _LANES, np.repeat(hyper, parts, axis=0), z)[0]
+        lanes = int(np.clip(_WORK // (_TOGETHER * size), 1, _LANES))
+        heights = _in_lanes(_log_joints, self, lanes, np.repeat(hyper, parts, axis=0), z)[0]
         return heights.reshape(number, -1)[:, :many]
 
 

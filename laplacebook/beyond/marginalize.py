@@ -148,6 +148,17 @@ class MarginalModel:
         values = {name: jnp.asarray(hyper[name], float) for name in names}
         return laplace(_Given(), call, values, structure=self.structure)
 
+    def density_given(self, hyper: Mapping[str, Any], *args: Any, **kwargs: Any) -> ModelDensity:
+        """The log joint of the sites that are integrated out, with the others at these values.
+
+        Args:
+            hyper: site -> value of the other latent sites.
+            args: the model's positional arguments.
+            kwargs: its keyword arguments.
+        """
+        call, names, _ = self._seen(args, kwargs)
+        return ModelDensity.of(_Given(), (call, {name: hyper[name] for name in names}))
+
     def sample(
         self, key: Key[Array, ""], samples: Mapping[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Array]:

@@ -43,6 +43,16 @@ _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 _LONG = {1: 0.1, 2: 0.5}
 
 
+_MOVED = 0.5  # standard deviations of a hyperparameter: a correction of second order leaves a fifth of itself
+_TOGETHER = 2**23  # numbers of draws, at one time
+
+
+def _rows(number: int, each: int) -> list[slice]:
+    """So many draws in parts of few numbers, of which each draw takes so many."""
+    together = max(1, _TOGETHER // each)
+    return [slice(begin, begin + together) for begin in range(0, number, together)]
+
+
 @dataclass(frozen=True, repr=False)
 class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
@@ -118,9 +128,12 @@ class NestedApproximation(ByDraws):
         uniform, order = split_into(to_hyper)
         index = self._points.drawn(float(jax.random.uniform(uniform)), number)
         hyper = self._points.points[index[np.asarray(jax.random.permutation(order, number))]]
-        given = between_nodes(self.effects, self.grid, self.start, hyper)
-        normal = np.asarray(jax.random.normal(to_effects, given.mode.shape), float)
-        u = self.skewed.draws_given(given, np.arange(number), normal)
+        shape = number, self.start.size
+        normal = np.asarray(jax.random.normal(to_effects, shape), float)
+        u = np.empty((number, self.density.dimension))
+        for rows in _rows(number, self.effects.held):
+            given = between_nodes(self.effects, self.grid, self.start, hyper[rows])
+            u[rows] = self.skewed.draws_given(given, np.arange(len(given.mode)), normal[rows])
         return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
 
     @in_full_precision
@@ -145,9 +158,7 @@ class NestedApproximation(ByDraws):
     @cached_property
     def marginals(self) -> tuple[HyperMarginal, ...]:
         """The posterior density of each hyperparameter, in the unconstrained space."""
-        sites = [site for site in self.density.sites if site.name in self.over]
-        names = [name for site in sites for name in site.coordinate_names()]
-        return hyper_marginals(names, *self._points[:2])
+        return hyper_marginals(self._hyper_names, *self._points[:2])
 
     def plot(self) -> "Figure":
         """The posterior densities of the hyperparameters, in the unconstrained space.
@@ -177,7 +188,15 @@ class NestedApproximation(ByDraws):
                 f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
                 "deviations, too far for a correction of first order"
             )
-        if self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
+        if self.skewed.is_expanded:
+            moved = self._moved
+            if abs(moved).max() > _MOVED:
+                name = self._hyper_names[int(np.argmax(abs(moved)))]
+                return (
+                    f"the others given {' and '.join(self.over)} are so far from Gaussian that a correction of "
+                    f"second order moves the mean of {name} by {abs(moved).max():.1f} standard deviations"
+                )
+        elif self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
                 f"{self.pareto_k:.2f} of pairs of draws"
@@ -191,11 +210,13 @@ class NestedApproximation(ByDraws):
         return None
 
     def _lines(self) -> list[str]:
-        k, error = self.skewed.pareto_k, self.grid.error
+        k, error, skewed = self.skewed.pareto_k, self.grid.error, self.skewed
+        above = f" (above {USABLE}: {'to second order' if skewed.is_expanded else 'not corrected'})"
         return [
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
-            + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
+            + (above if k > USABLE else ""),
+            *(["no skewness of so many effects is kept, but for their means"] * skewed.is_shift),
             f"log evidence {self.log_evidence:.4f} (error of the grid about {error:.0e})",
             *improper_evidence(self.density),
             *self._told_modes(),
@@ -205,6 +226,22 @@ class NestedApproximation(ByDraws):
         peaks = self.grid.conditional.log_marginal[self.grid.peaks]
         higher = peaks[peaks > peaks.max() - 3]
         return [f"{len(higher)} modes on the grid, all counted"] if len(higher) > 1 else []
+
+    @property
+    def _hyper_names(self) -> list[str]:
+        sites = [site for site in self.density.sites if site.name in self.over]
+        return [name for site in sites for name in site.coordinate_names()]
+
+    @property
+    def _moved(self) -> Float[np.ndarray, " H"]:
+        """By how many standard deviations the correction of the log marginal moves the mean of h."""
+        at = self.grid.conditional
+        logs = at.log_marginal
+        weights = np.stack([logs, logs - self.skewed.correction(self.grid.place)])
+        weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        after, before = weights @ at.hyper
+        return (after - before) / np.sqrt(weights[0] @ (at.hyper - after) ** 2)
 
     @np.errstate(all="ignore")
     def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
@@ -224,8 +261,12 @@ class NestedApproximation(ByDraws):
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Weighted draws of each site on the model's scale, in the order of the model."""
         points, weights, _ = self._points
-        effects = np.broadcast_to(self.start, (len(points), self.start.size))
-        of_hyper = self._values(self.effects.joined(points, effects))
+        parts = []
+        for rows in _rows(len(points), self.density.dimension):
+            effects = np.broadcast_to(self.start, (len(points[rows]), self.start.size))
+            values = self._values(self.effects.joined(points[rows], effects))
+            parts.append({name: values[name] for name in self.over})
+        of_hyper = {name: np.concatenate([part[name] for part in parts]) for name in self.over}
         equal = np.full(len(self._draws), 1 / len(self._draws))
         of_effects = self._values(self._draws)
         return {

@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
+from laplacebook.beyond.conditional import Conditional
 from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.sparse_conditional import AnyConditional, SparseConditional
 from laplacebook.fit.digest import digests
 from laplacebook.fit.saved_file import ARGUMENT, Archive, data_of, within, write
+from laplacebook.gaussian.sparse_layout import SparseLayout
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms
@@ -56,7 +59,8 @@ def save(fit: Any, path: str | os.PathLike) -> None:
     terms = jax.device_get(terms_at(fit.density, rows))
     arguments, observed = digests(fit.density, rows[0])
     skewed = {
-        name: getattr(fit.skewed, name) for name in ("chosen", "image", "index", "log_ratios")
+        name: getattr(fit.skewed, name)
+        for name in ("chosen", "image", "index", "log_ratios", "odd")
     }
     arrays = {
         "start": fit.start,
@@ -95,7 +99,7 @@ def parse_nested(archive: Archive) -> StoredNested:
         tuple(archive.header["over"]),
         _record(Grid, within(arrays, _GRID)),
         {name: skewed[name] for name in ("chosen", "index", "log_ratios")}
-        | {"image": skewed.get("image")},
+        | {name: skewed.get(name) for name in ("image", "odd")},
         arrays["start"],
         (arrays["log_likelihood"], arrays["log_prior"], within(arrays, _VALUE)),
         data_of(arrays),
@@ -105,7 +109,13 @@ def parse_nested(archive: Archive) -> StoredNested:
     at, (points, _) = stored.grid.conditional, np.shape(stored.grid.place)
     shapes = [np.shape(x) for x in (stored.grid.place, at.hyper, at.log_marginal, at.mode)]
     shapes += [at.deviations.shape, stored.start.shape]
-    if shapes != [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]:
+    right = [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]
+    if isinstance(at, SparseConditional):
+        rank = np.shape(at.middle)[-1]
+        shapes += [x.shape for x in (at.log_roots, at.entries, at.left, at.middle)]
+        right += [(points,), (points, at.layout.rows.size)]
+        right += [(points, effects, rank), (points, rank, rank)]
+    if shapes != right:
         raise ValueError("its arrays do not fit together")
     return stored
 
@@ -118,7 +128,10 @@ def _flat(record: Any) -> dict[str, Any]:
     """The numbers of a named tuple and of those in it, by the names of their fields."""
     found: dict[str, Any] = {}
     for name, value in record._asdict().items():
-        if hasattr(value, "_asdict"):
+        if isinstance(value, SparseLayout):
+            places = {"size": value.size, "rows": value.rows, "cols": value.cols}
+            found |= _named(f"{name}/", places)
+        elif hasattr(value, "_asdict"):
             found |= _named(f"{name}/", _flat(value))
         elif value is not None:
             found[name] = value
@@ -129,8 +142,13 @@ def _record(kind: Callable[..., Any], arrays: Mapping[str, np.ndarray]) -> Any:
     """The named tuple of which these are the numbers."""
     parts: dict[str, Any] = {}
     for name, of in get_type_hints(kind).items():
-        if hasattr(of, "_fields"):
-            parts[name] = _record(of, within(arrays, f"{name}/"))
+        below = within(arrays, f"{name}/")
+        if of == AnyConditional:
+            parts[name] = _record(Conditional if "root" in below else SparseConditional, below)
+        elif of is SparseLayout:
+            parts[name] = SparseLayout.of(int(below["size"]), below["rows"], below["cols"])
+        elif hasattr(of, "_fields"):
+            parts[name] = _record(of, below)
         elif name in arrays:
             parts[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
     return kind(**parts)

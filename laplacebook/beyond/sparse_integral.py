@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import Parts, SparseHessian
 from laplacebook.gaussian.sparse import SparsePrecision
@@ -67,6 +68,21 @@ class SparseIntegral:
     def __call__(self, density: ModelDensity) -> Float[Array, ""]:
         """The log of the integral; NaN where there is no mode. Of a density with this pattern."""
         return _integral(self, density)
+
+    def begin_at(self, z: Float[np.ndarray, " d"]) -> None:
+        """Where the next search begins."""
+        self._mode = z
+
+    def found(self) -> tuple[np.ndarray, SparsePrecision]:
+        """The mode that was found last, shape (d,), and the precision there."""
+        assert self._mode is not None and self._precision is not None
+        return self._mode, self._precision
+
+    def shift(self, density: ModelDensity, z: Float[np.ndarray, " d"]) -> np.ndarray:
+        """How far the mean is from the mode z, to first order: -A^-1 times the slope of (1/2) log |A|."""
+        parts = jax.device_get(self.pattern.parts_at(density, z))
+        slope = _slope_of_bend(density, z, *self.inverse(parts), parts, whole=self)
+        return -self.solve(parts, slope)
 
     def last_mode(self, _: Numbers) -> Float[np.ndarray, " d"]:
         """The mode that was found last; the argument keeps XLA from asking once for all."""
@@ -215,15 +231,9 @@ def _backward(whole: SparseIntegral, kept: tuple, cotangent: Array) -> tuple:
     density, z, parts, factor = kept
     shapes = jax.ShapeDtypeStruct(parts.entries.shape, z.dtype), _like(parts.left)
     inverse, solved = jax.pure_callback(whole.inverse, shapes, parts, vmap_method="sequential")
-    layout = whole.pattern.layout
-    weights = inverse * np.where(layout.rows == layout.cols, 1, 2)
 
     def bend(z: Array, density: ModelDensity) -> Array:
-        """What has the slope of (1/2) log |A|: (1/2) tr(A^-1 dA)."""
-        here = whole.pattern.parts_at(density, z)
-        sparse = weights @ here.entries
-        left = 2 * jnp.sum((solved @ parts.middle) * here.left)
-        return (sparse + left + jnp.sum((parts.left.T @ solved) * here.middle)) / 2
+        return _bend(whole, density, z, inverse, solved, parts)
 
     slope = jax.grad(bend)(z, density)
     v = jax.pure_callback(whole.solve, _like(z), parts, slope, vmap_method="sequential")
@@ -237,6 +247,33 @@ def _backward(whole: SparseIntegral, kept: tuple, cotangent: Array) -> tuple:
 
 
 _integral.defvjp(_forward, _backward)
+
+
+def _bend(
+    whole: SparseIntegral,
+    density: ModelDensity,
+    z: Array,
+    inverse: Array,
+    solved: Array,
+    parts: Parts,
+) -> Array:
+    """What has the slope of (1/2) log |A|: (1/2) tr(A^-1 dA)."""
+    layout, here = whole.pattern.layout, whole.pattern.parts_at(density, z)
+    sparse = (inverse * np.where(layout.rows == layout.cols, 1, 2)) @ here.entries
+    left = 2 * jnp.sum((solved @ parts.middle) * here.left)
+    return (sparse + left + jnp.sum((parts.left.T @ solved) * here.middle)) / 2
+
+
+@partial(jit_quickly, static_argnames="whole")
+def _slope_of_bend(
+    density: ModelDensity,
+    z: Array,
+    inverse: Array,
+    solved: Array,
+    parts: Parts,
+    whole: SparseIntegral,
+) -> Array:
+    return jax.grad(lambda z: _bend(whole, density, z, inverse, solved, parts))(z)
 
 
 def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
