@@ -13,6 +13,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
@@ -57,6 +58,11 @@ class Conditional(NamedTuple):
         """Those of some of the points."""
         return Conditional(*(part[index] for part in self))
 
+    def put(self, index: Int[np.ndarray, " n"], others: Any) -> None:
+        """Write what was found at these points in the place of what is there."""
+        for old, new in zip(self[1:], others[1:], strict=True):
+            old[index] = new
+
     @classmethod
     def joined(cls, parts: Sequence["Conditional"]) -> "Conditional":
         """The points of all parts."""
@@ -98,6 +104,9 @@ class Conditional(NamedTuple):
         return np.sum(normal**2, axis=1)
 
 
+AnyConditional = Conditional | SparseConditional
+
+
 @dataclass(frozen=True)
 class Effects:
     """A log joint seen as one of the effects, for given hyperparameters.
@@ -137,7 +146,7 @@ class Effects:
 
     def given(
         self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
-    ) -> Conditional:
+    ) -> AnyConditional:
         """Newton's method at every point, all together, from where each begins.
 
         Args:
@@ -170,8 +179,9 @@ class Effects:
         volume = size / 2 * np.log(2 * np.pi) - found.log_roots
         return found._replace(log_marginal=found.log_marginal + volume)
 
-    def follows_gradient(self, at: Conditional) -> bool:
+    def follows_gradient(self, at: AnyConditional) -> bool:
         """Whether the log joint follows its own gradient around the effects' mode at the one point of ``at``."""
+        assert isinstance(at, Conditional)
         mode, factor = at.mode[0], lapack.dtrtri(at.root[0], lower=1)[0]
         precision = DensePrecision(factor @ factor.T, factor)
         direction = direction_of_look(mode, precision, np.full(mode.shape, np.inf))
@@ -186,11 +196,12 @@ class Effects:
         with np.errstate(all="ignore"):  # what overflows does not follow
             return not fails(*line(few)) or bool(follows_finely(*line(many)))
 
-    def falls(self, at: Conditional) -> bool:
+    def falls(self, at: AnyConditional) -> bool:
         """Whether the log joint falls to both sides of the effects' mode at the one point of ``at``.
 
         For each effect along the line on which the others follow with their conditional means.
         """
+        assert isinstance(at, Conditional)
         ways = at.root[0].T @ at.root[0] / at.deviations[0][:, None]
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
         hyper = np.repeat(at.hyper, len(offsets), axis=0)
@@ -198,7 +209,7 @@ class Effects:
         return not np.any(f[1:] - f[0] < _FALL)
 
     def along(
-        self, nodes: Conditional, places: Float[np.ndarray, " P"]
+        self, nodes: AnyConditional, places: Float[np.ndarray, " P"]
     ) -> Float[np.ndarray, "K P d"]:
         """The log joint along the line of each effect on which the others follow with their conditional means.
 
@@ -206,6 +217,7 @@ class Effects:
             nodes: the effects at some points of the hyperparameters, shape (K, ...).
             places: on the lines, in conditional standard deviations from the mode, shape (P,).
         """
+        assert isinstance(nodes, Conditional)
         number, size = nodes.mode.shape
         ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
         steps = places[:, None, None] * ways[:, None]

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from laplacebook.beyond.conditional import AnyConditional
 from laplacebook.beyond.outer_mode import OuterMode
-from laplacebook.beyond.sparse_conditional import AnyConditional
 
 # Standard deviations at the mode, by the number of hyperparameters.
 SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
@@ -139,7 +139,8 @@ def explore(
         parts.append(found.at(sound))
         order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
         wave = _next_wave(heights, unit, _WIDEST / spacing, depth)
-    conditional = parts[0].joined(parts)
+    kind: Any = type(parts[0])
+    conditional = kind.joined(parts)
     index = np.array(order).reshape(-1, size)
     kept = conditional.log_marginal
     failed = [point for point, height in heights.items() if np.isnan(height)]

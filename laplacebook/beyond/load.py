@@ -14,7 +14,8 @@ from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.saved_nested import KIND, StoredNested, looked_at, parse_nested, terms_at
 from laplacebook.beyond.skewed_effects import SkewedEffects
-from laplacebook.beyond.sparse_conditional import SparseConditional, SparseEffects
+from laplacebook.beyond.sparse_conditional import SparseConditional
+from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.fit.digest import digests, told_apart
 from laplacebook.fit.load import another_model, laplace_in, require_sites
 from laplacebook.fit.result import LaplaceApproximation

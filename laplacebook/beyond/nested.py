@@ -21,7 +21,7 @@ from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.outer_mode import OuterMode, outer_mode
 from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
 from laplacebook.beyond.skewed_effects import SkewedEffects
-from laplacebook.beyond.sparse_conditional import SparseEffects
+from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
@@ -82,6 +82,8 @@ def nested(
             an argument named ``over`` takes it through ``functools.partial``.
         args: its positional arguments.
         over: the names of the hyperparameters; with up to six coordinates together.
+        structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
+            thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.
 
     Returns:

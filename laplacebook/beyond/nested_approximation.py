@@ -188,7 +188,7 @@ class NestedApproximation(ByDraws):
                 f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
                 "deviations, too far for a correction of first order"
             )
-        if self.skewed.is_expanded:
+        if self.skewed.expansion is not None:
             moved = self._moved
             if abs(moved).max() > _MOVED:
                 name = self._hyper_names[int(np.argmax(abs(moved)))]
@@ -211,7 +211,7 @@ class NestedApproximation(ByDraws):
 
     def _lines(self) -> list[str]:
         k, error, skewed = self.skewed.pareto_k, self.grid.error, self.skewed
-        above = f" (above {USABLE}: {'to second order' if skewed.is_expanded else 'not corrected'})"
+        above = f" (above {USABLE}: {'not corrected' if skewed.expansion is None else 'to second order'})"
         return [
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
-from laplacebook.beyond.conditional import Conditional
+from laplacebook.beyond.conditional import AnyConditional, Conditional
 from laplacebook.beyond.grid import Grid
-from laplacebook.beyond.sparse_conditional import AnyConditional, SparseConditional
+from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.digest import digests
 from laplacebook.fit.saved_file import ARGUMENT, Archive, data_of, within, write
 from laplacebook.gaussian.sparse_layout import SparseLayout
@@ -60,7 +60,7 @@ def save(fit: Any, path: str | os.PathLike) -> None:
     arguments, observed = digests(fit.density, rows[0])
     skewed = {
         name: getattr(fit.skewed, name)
-        for name in ("chosen", "image", "index", "log_ratios", "odd")
+        for name in ("chosen", "image", "index", "log_ratios", "expansion")
     }
     arrays = {
         "start": fit.start,
@@ -99,7 +99,7 @@ def parse_nested(archive: Archive) -> StoredNested:
         tuple(archive.header["over"]),
         _record(Grid, within(arrays, _GRID)),
         {name: skewed[name] for name in ("chosen", "index", "log_ratios")}
-        | {name: skewed.get(name) for name in ("image", "odd")},
+        | {name: skewed.get(name) for name in ("image", "expansion")},
         arrays["start"],
         (arrays["log_likelihood"], arrays["log_prior"], within(arrays, _VALUE)),
         data_of(arrays),
@@ -107,9 +107,11 @@ def parse_nested(archive: Archive) -> StoredNested:
     hyper = sum(site.size for site in sites if site.name in stored.over)
     effects = sum(site.size for site in sites) - hyper
     at, (points, _) = stored.grid.conditional, np.shape(stored.grid.place)
-    shapes = [np.shape(x) for x in (stored.grid.place, at.hyper, at.log_marginal, at.mode)]
+    shapes: list[Any] = [
+        np.shape(x) for x in (stored.grid.place, at.hyper, at.log_marginal, at.mode)
+    ]
     shapes += [at.deviations.shape, stored.start.shape]
-    right = [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]
+    right: list[Any] = [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]
     if isinstance(at, SparseConditional):
         rank = np.shape(at.middle)[-1]
         shapes += [x.shape for x in (at.log_roots, at.entries, at.left, at.middle)]

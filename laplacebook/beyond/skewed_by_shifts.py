@@ -1,8 +1,12 @@
 """How many effects given the hyperparameters differ from a Gaussian: their means are known to first order."""
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float, Int
 
+from laplacebook.base.weights import USABLE
+from laplacebook.beyond.conditional import AnyConditional, Effects
 from laplacebook.beyond.skewed_effects import (
     FEWEST,
     FINE,
@@ -17,12 +21,14 @@ from laplacebook.beyond.skewed_effects import (
     residuals_of,
     systematic,
 )
-from laplacebook.beyond.sparse_conditional import SparseConditional, SparseEffects
+from laplacebook.beyond.sparse_conditional import SparseConditional
+from laplacebook.beyond.sparse_effects import SparseEffects
 
 _NUMBERS = 2**23  # of draws, at one time
+_CUBES = 8  # draws for the cubic terms at each point
 
 
-def skewed_by_shifts(effects: SparseEffects, nodes: SparseConditional) -> SkewedEffects:
+def skewed_by_shifts(effects: Effects, nodes: AnyConditional) -> SkewedEffects:
     """As ``SkewedEffects.of``, with the slope of each marginal from the mean that is known to first order.
 
     Of more than 4,096 effects no lines are looked at: each marginal is Gaussian, about that mean.
@@ -31,6 +37,7 @@ def skewed_by_shifts(effects: SparseEffects, nodes: SparseConditional) -> Skewed
         effects: the log joint.
         nodes: the approximations at the points of a grid.
     """
+    assert isinstance(effects, SparseEffects) and isinstance(nodes, SparseConditional)
     order, size = np.lexsort(nodes.hyper.T), nodes.mode.shape[1]
     picked = order[systematic(nodes.log_marginal[order], PAIRS // TOGETHER)]
     ratios, odd = _pairs(effects, nodes, picked)
@@ -40,7 +47,21 @@ def skewed_by_shifts(effects: SparseEffects, nodes: SparseConditional) -> Skewed
     number = int(np.clip(LINES // size, FEWEST, MOST)) if size <= LINES else MOST
     chosen = np.unique(order[systematic(nodes.log_marginal[order], number)])
     images = np.stack([_image_at(effects, nodes.at([k])) for k in chosen])
-    return SkewedEffects(effects, nodes, chosen, images, index, ratios, odd)
+    found = SkewedEffects(effects, nodes, chosen, images, index, ratios)
+    even = ratios - np.logaddexp(odd, -odd) + np.log(2)
+    if found.pareto_k <= USABLE or not np.isfinite(even).all():
+        return found
+    where, back = np.unique(picked, return_inverse=True)
+    cubic = np.array([_expanded(effects, nodes.at([k]))[1] for k in where])
+    return replace(found, expansion=even + np.repeat(cubic[back], TOGETHER))
+
+
+def _expanded(
+    effects: SparseEffects, node: SparseConditional
+) -> tuple[Float[np.ndarray, " d"], float]:
+    """At one point, the means of the effects and what cubic terms add to the log marginal, with the same draws."""
+    normal = np.random.default_rng(2).standard_normal((node.mode.shape[1], _CUBES, 2))
+    return effects.integral.expansion(effects.density_given(node.hyper[0]), node.mode[0], normal)
 
 
 def _pairs(
@@ -63,8 +84,7 @@ def _pairs(
 
 def _image_at(effects: SparseEffects, node: SparseConditional) -> Float[np.ndarray, "d G"]:
     """Of normal numbers, at one point."""
-    density = effects.density_given(node.hyper[0])
-    shift = effects.integral.shift(density, node.mode[0]) / node.deviations[0]
+    shift = _expanded(effects, node)[0] / node.deviations[0]
     if len(shift) > LINES:
         return np.stack([FINE[0] + shift, FINE[-1] + shift], axis=1)
     residuals = residuals_of(effects, node)[0]

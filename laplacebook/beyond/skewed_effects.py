@@ -9,11 +9,10 @@ from jaxtyping import Float, Int
 from scipy.special import ndtr
 
 from laplacebook.base.weights import USABLE, pareto_k
-from laplacebook.beyond.conditional import Conditional, Effects
-from laplacebook.beyond.sparse_conditional import AnyConditional
+from laplacebook.beyond.conditional import AnyConditional, Effects
 
 PAIRS = 4096
-_HELD, _FEWEST_PAIRS = 2**24, 256  # numbers of all pairs of draws: fewer of many effects
+_HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
 TOGETHER = 16  # of them at one point of the hyperparameters
 LINES = 4096  # along which the log joint is followed, of all effects together
 FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
@@ -44,8 +43,8 @@ class SkewedEffects:
             (J, d, G), of a shift alone G = 2; None where the log joint is Gaussian given the hyperparameters.
         index: at which of the points each pair of draws is, shape (P,).
         log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
-        odd: of each pair, half of the difference of the log joint, shape (P,), where the correction may be one
-            of second order; else None.
+        expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
+            None where the mean of ratios serves, or nothing does.
     """
 
     effects: Effects
@@ -54,10 +53,10 @@ class SkewedEffects:
     image: Float[np.ndarray, "J d G"] | None
     index: Int[np.ndarray, " P"]
     log_ratios: Float[np.ndarray, " P"]
-    odd: Float[np.ndarray, " P"] | None = None
+    expansion: Float[np.ndarray, " P"] | None = None
 
     @classmethod
-    def of(cls, effects: Effects, nodes: Conditional) -> "SkewedEffects":
+    def of(cls, effects: Effects, nodes: AnyConditional) -> "SkewedEffects":
         """Looked at where the nodes have their mass.
 
         Args:
@@ -79,7 +78,7 @@ class SkewedEffects:
         number = int(np.clip(LINES // normal.shape[1], FEWEST, MOST))
         chosen = np.unique(order[systematic(nodes.log_marginal[order], number)])
         residuals = residuals_of(effects, nodes.at(chosen))
-        near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
+        near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
         slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
         images = np.stack([image_of(one, slope) for one in residuals])
@@ -89,15 +88,6 @@ class SkewedEffects:
     def pareto_k(self) -> float:
         """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
         return pareto_k(self.log_ratios)
-
-    @property
-    def is_expanded(self) -> bool:
-        """Whether the correction of the log marginal is one of second order."""
-        return (
-            self.odd is not None
-            and self.pareto_k > USABLE
-            and bool(np.isfinite(self.log_ratios).all() and abs(self.odd).max() < -FLOOR)
-        )
 
     @property
     def is_shift(self) -> bool:
@@ -112,7 +102,7 @@ class SkewedEffects:
         """
         if self.image is None:
             return np.zeros(self.nodes.mode.shape[1])
-        weights = np.exp(-(self._scores**2) / 2)
+        weights = np.exp(-(np.linspace(FINE[0], FINE[-1], self.image.shape[-1]) ** 2) / 2)
         return np.mean(self.image @ weights, axis=0) / weights.sum()
 
     def correction(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
@@ -120,25 +110,21 @@ class SkewedEffects:
 
         As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise;
         beyond the middle 98 % of the pairs it is that at the edge. Where the ratios have too heavy a tail for a
-        mean (a k-hat above 0.7) it is zero, or the expansion of that logarithm to second order: the mean of
-        e + o^2/2, with the even and the odd part of log p - log q. Both terms are sums over the effects, which
-        a ratio is not.
+        mean (a k-hat above 0.7) it is zero, or, where that is known, the expansion to second order, whose
+        terms are sums over the effects, which a ratio is not.
 
         Args:
             places: of the points on the grid, shape (K, H).
         """
-        expanded = self.is_expanded
-        if self.image is None or not (expanded or self.pareto_k <= USABLE):
+        if self.image is None or (self.expansion is None and not self.pareto_k <= USABLE):
             return np.zeros(len(places))
         low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
         x = np.clip(places, low, high)
         size = x.shape[1]
         squares = [x[:, i] * x[:, j] for i in range(size) for j in range(i + 1)]
         terms = np.stack([np.ones(len(x)), *x.T, *squares], axis=1)
-        if expanded:
-            assert self.odd is not None
-            even = self.log_ratios - np.logaddexp(self.odd, -self.odd) + np.log(2)
-            return terms @ np.linalg.lstsq(terms[self.index], even + self.odd**2 / 2, rcond=None)[0]
+        if self.expansion is not None:
+            return terms @ np.linalg.lstsq(terms[self.index], self.expansion, rcond=None)[0]
         fitted = np.linalg.lstsq(terms[self.index], np.exp(self.log_ratios), rcond=None)[0]
         return np.log(np.maximum(terms @ fitted, _LEAST))
 
@@ -185,32 +171,35 @@ class SkewedEffects:
             return gaussian[None]
         deviations = given.deviations[index]
         x, log_slopes = offset / deviations, np.zeros(len(offset))
+        if self.is_shift:
+            skewed = offset - self._shift(given, index) * deviations
+            return np.stack([gaussian, _log_gaussian(given, index, skewed)])
         for j, i, rows in _parts(self._near(given)[index], x):
             image, y = self.image[j, i], x[rows, i]
             k = np.clip(np.searchsorted(image, y) - 1, 0, len(image) - 2)
-            slopes = np.maximum(np.diff(image), np.finfo(float).tiny) / np.diff(self._scores)
+            slopes = np.maximum(np.diff(image), np.finfo(float).tiny) / np.diff(FINE)
             log_slopes[rows] += np.log(slopes[k])
             log_slopes[rows[(y < image[0]) | (y > image[-1])]] = np.inf  # where it has no draws
-            x[rows, i] = np.interp(y, image, self._scores)
+            x[rows, i] = np.interp(y, image, FINE)
         skewed = _log_gaussian(given, index, x * deviations) - log_slopes
         return np.stack([gaussian, skewed])
 
-    @property
-    def _scores(self) -> Float[np.ndarray, " G"]:
-        """The normal numbers of which there are images."""
+    def _shift(self, given: AnyConditional, index: np.ndarray) -> Float[np.ndarray, "S d"]:
         assert self.image is not None
-        return np.linspace(FINE[0], FINE[-1], self.image.shape[-1])
+        return self.image[self._near(given)[index], :, 0] - FINE[0]
 
     def _near(self, given: AnyConditional) -> Int[np.ndarray, " K"]:
-        return nearest(self.nodes.hyper[self.chosen], given.hyper)
+        return _nearest(self.nodes.hyper[self.chosen], given.hyper)
 
     def _at(self, given: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The draws that lie so far from the modes by the Gaussian, with their skewness."""
-        if self.image is not None:
+        if self.is_shift:
+            offset = offset + self._shift(given, index) * given.deviations[index]
+        elif self.image is not None:
             deviations = given.deviations[index]
             x = offset / deviations
             for j, i, rows in _parts(self._near(given)[index], x):
-                x[rows, i] = np.interp(x[rows, i], self._scores, self.image[j, i])
+                x[rows, i] = np.interp(x[rows, i], FINE, self.image[j, i])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
 
@@ -247,14 +236,14 @@ def _log_gaussian(nodes: AnyConditional, index: np.ndarray, offset: np.ndarray) 
     return volume - nodes.squares(index, offset) / 2
 
 
-def nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
+def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
     from scipy.spatial import KDTree  # slow to import
 
     scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
     return KDTree(points / scale).query(hyper / scale)[1]
 
 
-def residuals_of(effects: Effects, nodes: Conditional) -> Float[np.ndarray, "J d G"]:
+def residuals_of(effects: Effects, nodes: AnyConditional) -> Float[np.ndarray, "J d G"]:
     """r(x) of each effect at each point, at equal distances from -6 to 6."""
     from scipy.interpolate import CubicSpline  # slow to import
 

@@ -1,29 +1,13 @@
-"""Many effects given the hyperparameters: their Laplace approximations at many points, with sparse precisions."""
+"""The Laplace approximations of many effects at many points of the hyperparameters, with sparse precisions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.conditional import Conditional, Effects
-from laplacebook.beyond.marginalize import MarginalModel
-from laplacebook.beyond.sparse_integral import SparseIntegral, kept_integral
-from laplacebook.fit.summary import values_at
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.gaussian.sparse_layout import SparseLayout
-from laplacebook.model.density import ModelDensity
-from laplacebook.search.looks import INNER, middle
-
-LINES = 4096  # of effects, along which the log joint is looked at
-_NUMBERS = 2**22  # of points, at one time
-_OUT = np.array([-4.5, 0, 4.5])  # standard deviations, at which a normal log density is 10 below its highest
-_FALL = 0.5  # nats: one that has fallen by less there levels off
 
 
 class SparseConditional(NamedTuple):
@@ -32,6 +16,7 @@ class SparseConditional(NamedTuple):
     Of each precision S + W K W' its entries are kept, and it is factorised where it is asked for.
 
     Attributes:
+        layout: where S has entries.
         hyper: h, in the unconstrained space, shape (K, H).
         log_marginal: log p(D, h) with z integrated out, shape (K,); NaN where z has no mode.
         mode: of z given h, shape (K, d).
@@ -40,9 +25,9 @@ class SparseConditional(NamedTuple):
         entries: of S at the places of the layout, shape (K, nnz).
         left: W, shape (K, d, r).
         middle: K, shape (K, r, r).
-        layout: where S has entries.
     """
 
+    layout: SparseLayout
     hyper: np.ndarray
     log_marginal: np.ndarray
     mode: np.ndarray
@@ -51,17 +36,25 @@ class SparseConditional(NamedTuple):
     entries: np.ndarray
     left: np.ndarray
     middle: np.ndarray
-    layout: SparseLayout
 
     def at(self, index: Any) -> "SparseConditional":
         """Those of some of the points."""
-        return SparseConditional(*(part[index] for part in self[:-1]), self.layout)
+        return SparseConditional(self.layout, *(part[index] for part in self._arrays))
+
+    def put(self, index: Int[np.ndarray, " n"], others: Any) -> None:
+        """As :meth:`~laplacebook.beyond.conditional.Conditional.put`."""
+        for old, new in zip(self._arrays[1:], others._arrays[1:], strict=True):
+            old[index] = new
 
     @classmethod
     def joined(cls, parts: Sequence["SparseConditional"]) -> "SparseConditional":
         """The points of all parts."""
-        arrays = zip(*(part[:-1] for part in parts), strict=True)
-        return cls(*map(np.concatenate, arrays), parts[0].layout)
+        arrays = zip(*(part._arrays for part in parts), strict=True)
+        return cls(parts[0].layout, *map(np.concatenate, arrays))
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        return self[1:]
 
     def precision(self, k: int) -> SparsePrecision:
         """Of the effects at one of the points, factorised."""
@@ -86,132 +79,3 @@ class SparseConditional(NamedTuple):
             for row in np.flatnonzero(index == k):
                 found[row] = offset[row] @ precision.matvec(offset[row])
         return found
-
-
-AnyConditional = Conditional | SparseConditional
-
-
-@dataclass(frozen=True)
-class SparseEffects(Effects):
-    """The log joint as one of many effects, whose Hessian is sparse."""
-
-    @cached_property
-    def marginal(self) -> "_Marginal":
-        """The density of the hyperparameters, with the effects integrated out."""
-        names = tuple(site.name for site in self.density.sites if site.name not in self.over)
-        args, kwargs = self.density.arguments
-        model = MarginalModel(self.density.model, names, "sparse").prepare(args, kwargs)
-        return _Marginal(model, ModelDensity.of(model, args, kwargs))
-
-    @cached_property
-    def integral(self) -> SparseIntegral:
-        """What integrates them out, with the mode that it found last."""
-        start = np.asarray(middle(self.density), float)
-        found = kept_integral(self.density_given(start[self.places[0]]))
-        assert found is not None
-        return found
-
-    @cached_property
-    def rank(self) -> int:
-        """Of the terms of low rank in the precision."""
-        start = np.asarray(middle(self.density), float)
-        of_hyper, of_effects = self.places
-        density, z = self.density_given(start[of_hyper]), jnp.asarray(start[of_effects])
-        return jax.eval_shape(self.integral.pattern.parts_at, density, z).left.shape[1]
-
-    @property
-    def held(self) -> int:
-        """As :attr:`~laplacebook.beyond.conditional.Effects.held`."""
-        return self.integral.pattern.layout.rows.size + (2 + self.rank) * self.dimensions[1]
-
-    def density_given(self, hyper: Float[np.ndarray, " H"]) -> ModelDensity:
-        """The log joint of the effects alone."""
-        args, kwargs = self.density.arguments
-        u = self.joined(hyper, np.zeros(self.dimensions[1]))
-        values = values_at(self.density, jnp.asarray(u, float)[None])
-        known = {name: values[name][0] for name in self.over}
-        return self.marginal.model.density_given(known, *args, **kwargs)
-
-    def given(  # type: ignore[override]
-        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
-    ) -> SparseConditional:
-        """A certified search at every point, one after the other, from where each begins.
-
-        Args:
-            hyper: h, shape (K, H).
-            start: z where the search begins, shape (K, d).
-        """
-        integral = self.integral
-        layout, size, rank = integral.pattern.layout, start.shape[1], self.rank
-        shapes = (), (size,), (size,), (), layout.rows.shape, (size, rank), (rank, rank)
-        nowhere = [np.full((len(hyper), *shape), np.nan) for shape in shapes]
-        found = SparseConditional(hyper, *nowhere, layout)
-        for k in range(len(hyper)):
-            integral.begin_at(start[k])
-            u = jnp.asarray(hyper[k], float)
-            height = -float(_loss(self.marginal.density, u, whole=integral))
-            if not np.isfinite(height):
-                continue
-            mode, precision = integral.found()
-            found.log_marginal[k], found.mode[k] = height, mode
-            found.deviations[k] = np.sqrt(precision.diagonal_of_inverse())
-            found.log_roots[k] = precision.log_determinant() / 2
-            found.entries[k] = precision.entries
-            found.left[k], found.middle[k] = precision.left, precision.middle
-        return found
-
-    def follows_gradient(self, at: AnyConditional) -> bool:
-        """True: without that no mode is certified."""
-        return bool(np.isfinite(at.log_marginal[0]))
-
-    def falls(self, at: AnyConditional) -> bool:
-        """Whether the log joint falls to both sides of the mode at the one point of ``at``, for 4,096 effects."""
-        size = at.mode.shape[1]
-        which = np.unique(np.linspace(0, size - 1, min(size, LINES)).astype(int))
-        heights = self.along(at, _OUT, which)[0]
-        return not np.any(heights[1] - heights[[0, 2]] < _FALL)
-
-    def along(
-        self,
-        nodes: AnyConditional,
-        places: Float[np.ndarray, " P"],
-        which: Int[np.ndarray, " n"] | None = None,
-    ) -> Float[np.ndarray, "K P n"]:
-        """As :meth:`~laplacebook.beyond.conditional.Effects.along`.
-
-        Args:
-            nodes: the effects at some points of the hyperparameters.
-            places: on the lines, in conditional standard deviations from the mode, shape (P,).
-            which: effects; by default all.
-        """
-        assert isinstance(nodes, SparseConditional)
-        number, size = nodes.mode.shape
-        which = np.arange(size) if which is None else which
-        found = np.empty((number, len(places), len(which)))
-        together = max(1, _NUMBERS // (len(places) * size))
-        for k in range(number):
-            precision = nodes.precision(k)
-            for begin in range(0, len(which), together):
-                lines = which[begin : begin + together]
-                unit = np.zeros((size, len(lines)))
-                unit[lines, np.arange(len(lines))] = 1 / nodes.deviations[k][lines]
-                steps = places[:, None, None] * precision.solve(unit).T
-                points = (nodes.mode[k] + steps).reshape(1, -1, size)
-                heights = self.log_joint(nodes.hyper[k : k + 1], points)
-                found[k, :, begin : begin + together] = heights.reshape(len(places), -1)
-        return found
-
-
-class _Marginal(NamedTuple):
-    model: MarginalModel
-    density: ModelDensity
-
-
-def _work(density: ModelDensity, *_: Any, **__: Any) -> int:
-    return numbers_in(density) * INNER
-
-
-@partial(jit_quickly, work=_work, half=True, static_argnames="whole")
-def _loss(density: ModelDensity, hyper: Array, whole: SparseIntegral) -> Array:
-    """The negative log marginal; another program for another integral, which is in it."""
-    return density.loss(hyper)[0]
