@@ -13,6 +13,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.gaussian.precision import DensePrecision
@@ -27,10 +28,6 @@ from laplacebook.search.follows_gradient import (
 
 _STEPS = 60  # of Newton's method, halvings included
 _DECREMENT = 1e-5  # posterior standard deviations
-_SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
-_SAME = 1e-6  # relative: a curvature that changes by no more does not change
-_NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
-_FLAT = 1e-3  # of the largest curvature: less does not carry a step
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _LANES = 64  # points in one call of the program, at most
@@ -154,7 +151,7 @@ class Effects:
             start: z where the search begins, shape (K, d).
         """
         tolerance = max(_DECREMENT, 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5)
-        lanes = [_Lane(z.copy(), tolerance) for z in start]
+        lanes = [Lane(z.copy(), tolerance) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
@@ -265,85 +262,6 @@ def _in_lanes(
         seen = jax.device_get(program(effects.density, number, *rows, over=effects.over))
         found.append([np.asarray(part[:number], float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-@dataclass
-class _Lane:
-    """Newton's method at one point of the hyperparameters.
-
-    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
-    taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
-    the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
-    if they were positive, for the next step and nowhere else.
-    """
-
-    z: np.ndarray
-    tolerance: float
-    lowest: float = np.inf
-    step: np.ndarray | float = 0.0
-    factor: np.ndarray | None = None
-    decrement: float = np.inf
-    change: float = np.inf  # of the curvature along the last step by a Hessian of its own, relative
-    is_going: bool = True
-    found: bool = False
-    wants_hessian: bool = True
-
-    @property
-    def root(self) -> np.ndarray:
-        return lapack.dtrtri(self.factor, lower=1)[0]
-
-    def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
-        """What was seen at z."""
-        if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
-            self.step = self.step / 2
-            self.z = self.z - self.step
-            return
-        self.lowest = float(f)
-        if hessian is not None:
-            self._bend(gradient, hessian)
-        else:
-            self._follow(gradient)
-
-    def _bend(self, gradient: np.ndarray, hessian: np.ndarray) -> None:
-        finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
-        if not finite:
-            self.is_going = False
-        elif failed:
-            bends, axes = np.linalg.eigh(hessian)
-            bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
-            self._go(-axes @ (axes.T @ gradient / bends))
-        else:
-            self.factor, self.change = factor, np.inf
-            move = self._move(gradient)
-            if self.decrement <= self.tolerance:
-                self._end()
-            else:
-                self.wants_hessian = False
-                self._go(move)
-
-    def _follow(self, gradient: np.ndarray) -> None:
-        before = self.decrement
-        move = self._move(gradient)
-        self.change = min(self.change, 2 * self.decrement / before)
-        if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
-            self._end()
-        elif self.tolerance < self.decrement < before / 2:
-            self._go(move)
-        else:
-            self.wants_hessian, self.step = True, 0.0
-
-    def _move(self, gradient: np.ndarray) -> np.ndarray:
-        move = -lapack.dpotrs(self.factor, gradient, lower=1)[0]
-        self.decrement = float(np.sqrt(-gradient @ move))
-        return move
-
-    def _go(self, step: np.ndarray) -> None:
-        self.z, self.step = self.z + step, step
-        self.is_going = bool(np.isfinite(self.z).all())
-
-    def _end(self) -> None:
-        self.is_going, self.found = False, True
 
 
 def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:

@@ -75,11 +75,22 @@ def nested(
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
     which another one's prior depends.
 
+    With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
+    :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins at the mode of its
+    neighbour. The mean of each effect given h is then known to first order from the third derivatives, without
+    draws (at 50 states of a series of counts, within 0.007 conditional standard deviations of importance
+    sampling at eight values of h), and up to 4,096 effects are made skew about it along the same lines. Of more
+    effects each stays Gaussian given h about that mean, and the print says so. Of so many effects ratios of
+    densities have no mean (a k-hat above 0.7), although each effect is near a Gaussian: the log marginal of h is
+    then corrected to second order, by third derivatives and the even part of the log joint along pairs of draws,
+    both of which are sums over the effects. Where that moves the mean of a hyperparameter by more than half a
+    standard deviation, the fit is doubtful: about a fifth of such a correction is left out.
+
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
-            an argument named ``over`` takes it through ``functools.partial``.
+            an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
         over: the names of the hyperparameters; with up to six coordinates together.
         structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
@@ -90,10 +101,10 @@ def nested(
         A :class:`NestedApproximation`.
 
     Raises:
-        ValueError: ``over`` names no latent site, or leaves none; the model has no hyperparameter; within a
-            compiled program.
-        UnsupportedModel: as :func:`~laplacebook.laplace` says; the prior of a hyperparameter depends on an
-            effect; they have more than six coordinates.
+        ValueError: ``over`` names no latent site, or leaves none; there is no such structure; the model has no
+            hyperparameter; within a compiled program.
+        UnsupportedModel: as :func:`~laplacebook.laplace` says, of a Hessian that should be sparse, too; the
+            prior of a hyperparameter depends on an effect; they have more than six coordinates.
         NotConverged: the posterior of the hyperparameters has no mode, does not fall on all sides (so it
             may be improper), or is too rough for a grid.
         LaplaceError: where the hyperparameters have some of their mass, the effects have no mode: as

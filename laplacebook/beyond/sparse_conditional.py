@@ -56,7 +56,7 @@ class SparseConditional(NamedTuple):
     def _arrays(self) -> tuple[Any, ...]:
         return self[1:]
 
-    def precision(self, k: int) -> SparsePrecision:
+    def precision(self, k: int | np.integer) -> SparsePrecision:
         """Of the effects at one of the points, factorised."""
         return SparsePrecision.of(self.layout, self.entries[k], self.left[k], self.middle[k])
 
