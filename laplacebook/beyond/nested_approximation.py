@@ -43,7 +43,7 @@ _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 _LONG = {1: 0.1, 2: 0.5}
 
 
-_MOVED = 0.5  # standard deviations of a hyperparameter: a correction of second order leaves a fifth of itself
+_MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _TOGETHER = 2**23  # numbers of draws, at one time
 
 
@@ -152,7 +152,7 @@ class NestedApproximation(ByDraws):
         """Pareto k-hat of the effects given the hyperparameters, of pairs of draws against the log joint.
 
         Minus infinity where they are exactly Gaussian; up to 0.7 the log marginal of the hyperparameters is
-        corrected by the pairs, and above it to second order if the effects are sparse.
+        corrected by the pairs.
         """
         return self.skewed.pareto_k
 
@@ -179,9 +179,9 @@ class NestedApproximation(ByDraws):
         trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all
         are equal to 10 %, as where rounding alone parts them). Below that it is no such reason by itself: it
         is of all effects together, so in hundreds of them small errors add up where each marginal is right. Of
-        sparse effects it is none above 0.8 either, but that the correction of second order moves the mean of a
-        hyperparameter by more than half a standard deviation. Or that more than 3 % of the posterior of the
-        hyperparameters lies beyond the grid, in long tails.
+        sparse effects it is none above 0.8 either, but that a correction to second order, which is not made,
+        would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that more
+        than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
         """
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
@@ -191,18 +191,13 @@ class NestedApproximation(ByDraws):
                 f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
                 "deviations, too far for a correction of first order"
             )
-        if self.skewed.expansion is not None:
-            moved = self._moved
-            if abs(moved).max() > _MOVED:
-                name = self._hyper_names[int(np.argmax(abs(moved)))]
-                return (
-                    f"the others given {' and '.join(self.over)} are so far from Gaussian that a correction of "
-                    f"second order moves the mean of {name} by {abs(moved).max():.1f} standard deviations"
-                )
-        elif self.pareto_k > _HOPELESS and np.ptp(self.skewed.log_ratios) > _EVEN:
+        moved = 0.0 if self._second_order is None else abs(self._second_order[0]).max()
+        far = np.ptp(self.skewed.log_ratios) > _EVEN and self._second_order is None
+        if moved > _MOVED or (self.pareto_k > _HOPELESS and far):
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
                 f"{self.pareto_k:.2f} of pairs of draws"
+                + (f", {moved:.2f} standard deviations to second order" if moved else "")
             )
         if self.grid.beyond > _BEYOND:
             return (
@@ -214,15 +209,25 @@ class NestedApproximation(ByDraws):
 
     def _lines(self) -> list[str]:
         k, error, skewed = self.skewed.pareto_k, self.grid.error, self.skewed
-        above = f" (above {USABLE}: {'not corrected' if skewed.expansion is None else 'to second order'})"
         return [
             f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
-            + (above if k > USABLE else ""),
+            + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
+            *self._told_second_order(),
             *(["no skewness of so many effects is kept, but for their means"] * skewed.is_shift),
             f"log evidence {self.log_evidence:.4f} (error of the grid about {error:.0e})",
             *improper_evidence(self.density),
             *self._told_modes(),
+        ]
+
+    def _told_second_order(self) -> list[str]:
+        if self._second_order is None:
+            return []
+        moved, raised = self._second_order
+        name = self._hyper_names[int(np.argmax(abs(moved)))]
+        return [
+            f"a correction to second order would move the mean of {name} by {abs(moved).max():.2f} standard "
+            f"deviations, and the log evidence by {raised:+.2f}"
         ]
 
     def _told_modes(self) -> list[str]:
@@ -235,16 +240,21 @@ class NestedApproximation(ByDraws):
         sites = [site for site in self.density.sites if site.name in self.over]
         return [name for site in sites for name in site.coordinate_names()]
 
-    @property
-    def _moved(self) -> Float[np.ndarray, " H"]:
-        """By how many standard deviations the correction of the log marginal moves the mean of h."""
-        at = self.grid.conditional
-        logs = at.log_marginal
-        weights = np.stack([logs, logs - self.skewed.correction(self.grid.place)])
-        weights = np.exp(weights - weights.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        after, before = weights @ at.hyper
-        return (after - before) / np.sqrt(weights[0] @ (at.hyper - after) ** 2)
+    @cached_property
+    def _second_order(self) -> tuple[Float[np.ndarray, " H"], float] | None:
+        """What a correction to second order would do.
+
+        By how many standard deviations it would move the means of h, and the log evidence by how much.
+        """
+        at, correction = self.grid.conditional, self.skewed.second_order(self.grid.place)
+        if correction is None:
+            return None
+        logs = np.stack([at.log_marginal, at.log_marginal + correction])
+        sums = np.logaddexp.reduce(logs, axis=1)
+        weights = np.exp(logs - sums[:, None])
+        before, after = weights @ at.hyper
+        spread = np.sqrt(weights[0] @ (at.hyper - before) ** 2)
+        return (after - before) / spread, float(sums[1] - sums[0])
 
     @np.errstate(all="ignore")
     def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:

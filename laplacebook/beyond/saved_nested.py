@@ -24,6 +24,7 @@ _VALUE = "value/"  # before the name of each site: its values at the draws that 
 _GRID = "grid/"  # before the name of each number of it
 _SKEWED = "skewed/"  # likewise
 _LOOKED = 32  # draws
+_ROUNDING = 1e-6  # relative
 
 
 class StoredNested(NamedTuple):
@@ -119,6 +120,10 @@ def parse_nested(archive: Archive) -> StoredNested:
         right += [(points, effects, rank), (points, rank, rank)]
     if shapes != right:
         raise ValueError("its arrays do not fit together")
+    if isinstance(at, SparseConditional):
+        variances = at.precision(0).diagonal_of_inverse()
+        if not np.allclose(at.deviations[0] ** 2, variances, rtol=_ROUNDING):
+            raise ValueError("its deviations are not those of its precisions")
     return stored
 
 

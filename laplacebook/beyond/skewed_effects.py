@@ -44,7 +44,7 @@ class SkewedEffects:
         index: at which of the points each pair of draws is, shape (P,).
         log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
         expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
-            None where the mean of ratios serves, or nothing does.
+            None where the mean of ratios serves, or it is not known.
     """
 
     effects: Effects
@@ -109,24 +109,35 @@ class SkewedEffects:
         """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
 
         As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise;
-        beyond the middle 98 % of the pairs it is that at the edge. Where the ratios have too heavy a tail for a
-        mean (a k-hat above 0.7) it is zero, or, where that is known, the expansion to second order, whose
-        terms are sums over the effects, which a ratio is not.
+        beyond the middle 98 % of the pairs it is that at the edge. Zero where the ratios have too heavy a
+        tail for a mean (a k-hat above 0.7).
 
         Args:
             places: of the points on the grid, shape (K, H).
         """
-        if self.image is None or (self.expansion is None and not self.pareto_k <= USABLE):
+        if self.image is None or not self.pareto_k <= USABLE:
             return np.zeros(len(places))
+        return np.log(np.maximum(self._fitted(places, np.exp(self.log_ratios)), _LEAST))
+
+    def second_order(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"] | None:
+        """That logarithm by its expansion to second order, fitted likewise, where it is zero in :meth:`correction`.
+
+        Its terms are sums over the effects, which a ratio is not. None where it is not known.
+
+        Args:
+            places: of the points on the grid, shape (K, H).
+        """
+        return None if self.expansion is None else self._fitted(places, self.expansion)
+
+    def _fitted(
+        self, places: Int[np.ndarray, "K H"], values: Float[np.ndarray, " P"]
+    ) -> Float[np.ndarray, " K"]:
         low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
         x = np.clip(places, low, high)
         size = x.shape[1]
         squares = [x[:, i] * x[:, j] for i in range(size) for j in range(i + 1)]
         terms = np.stack([np.ones(len(x)), *x.T, *squares], axis=1)
-        if self.expansion is not None:
-            return terms @ np.linalg.lstsq(terms[self.index], self.expansion, rcond=None)[0]
-        fitted = np.linalg.lstsq(terms[self.index], np.exp(self.log_ratios), rcond=None)[0]
-        return np.log(np.maximum(terms @ fitted, _LEAST))
+        return terms @ np.linalg.lstsq(terms[self.index], values, rcond=None)[0]
 
     def corrected(self, log_marginal: Float[np.ndarray, " K"]) -> "SkewedEffects":
         """The same, with another log marginal at its points."""
