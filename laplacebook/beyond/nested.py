@@ -80,7 +80,8 @@ def nested(
     neighbour. The mean of each effect given h is then known to first order from the third derivatives, without
     draws (at 50 states of a series of counts, within 0.007 conditional standard deviations of importance
     sampling at eight values of h), and up to 4,096 effects are made skew about it along the same lines. Of more
-    effects each stays Gaussian given h about that mean, and the print says so. Of so many effects ratios of
+    effects each stays Gaussian given h about that mean, and the print says so; and each draw of ``sample`` is a
+    search of its own. Of so many effects ratios of
     densities have no mean (a k-hat above 0.7), although each effect is near a Gaussian, and the log marginal of
     h is not corrected. The print then says what a correction to second order would do, by third derivatives and
     the even part of the log joint along pairs of draws, and where that moves the mean of a hyperparameter by more

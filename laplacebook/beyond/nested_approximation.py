@@ -44,6 +44,7 @@ _LONG = {1: 0.1, 2: 0.5}
 
 
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
+_MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
 _TOGETHER = 2**23  # numbers of draws, at one time
 
 
@@ -179,9 +180,9 @@ class NestedApproximation(ByDraws):
         trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all
         are equal to 10 %, as where rounding alone parts them). Below that it is no such reason by itself: it
         is of all effects together, so in hundreds of them small errors add up where each marginal is right. Of
-        sparse effects it is none above 0.8 either, but that a correction to second order, which is not made,
-        would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that more
-        than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
+        more than 500 sparse effects it is none above 0.8 either, but that a correction to second order, which is
+        not made, would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that
+        more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
         """
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
@@ -192,7 +193,8 @@ class NestedApproximation(ByDraws):
                 "deviations, too far for a correction of first order"
             )
         moved = 0.0 if self._second_order is None else abs(self._second_order[0]).max()
-        far = np.ptp(self.skewed.log_ratios) > _EVEN and self._second_order is None
+        by_ratios = self._second_order is None or self.start.size <= _MANY
+        far = by_ratios and np.ptp(self.skewed.log_ratios) > _EVEN
         if moved > _MOVED or (self.pareto_k > _HOPELESS and far):
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
