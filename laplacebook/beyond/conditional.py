@@ -1,6 +1,6 @@
 """The effects given the hyperparameters: their Laplace approximations at many points at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.linalg import lapack
+from jaxtyping import Array, Float, Int
+from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.beyond.lane import Lane
+from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
@@ -26,10 +28,6 @@ from laplacebook.search.follows_gradient import (
 
 _STEPS = 60  # of Newton's method, halvings included
 _DECREMENT = 1e-5  # posterior standard deviations
-_SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
-_SAME = 1e-6  # relative: a curvature that changes by no more does not change
-_NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
-_FLAT = 1e-3  # of the largest curvature: less does not carry a step
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _LANES = 64  # points in one call of the program, at most
@@ -57,6 +55,16 @@ class Conditional(NamedTuple):
         """Those of some of the points."""
         return Conditional(*(part[index] for part in self))
 
+    def put(self, index: Int[np.ndarray, " n"], others: Any) -> None:
+        """Write what was found at these points in the place of what is there."""
+        for old, new in zip(self[1:], others[1:], strict=True):
+            old[index] = new
+
+    @classmethod
+    def joined(cls, parts: Sequence["Conditional"]) -> "Conditional":
+        """The points of all parts."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
     @property
     def deviations(self) -> Float[np.ndarray, "K d"]:
         """Standard deviations of z given h."""
@@ -66,6 +74,34 @@ class Conditional(NamedTuple):
     def log_roots(self) -> Float[np.ndarray, " K"]:
         """Half of the log determinant of the precision."""
         return -np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
+
+    def offsets(
+        self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, "S d"]:
+        """How far draws are from the modes.
+
+        Args:
+            index: at which of the points each draw is, shape (S,).
+            normal: standard normal vectors, one for each, shape (S, d).
+        """
+        offset = np.empty_like(normal)
+        for k in np.unique(index):
+            offset[index == k] = normal[index == k] @ self.root[k]
+        return offset
+
+    def squares(
+        self, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
+    ) -> Float[np.ndarray, " S"]:
+        """The squared lengths of the normal vectors of which these are the offsets."""
+        normal = np.empty_like(offset)
+        for k in np.unique(index):
+            normal[index == k] = solve_triangular(
+                self.root[k], offset[index == k].T, trans=1, lower=True
+            ).T
+        return np.sum(normal**2, axis=1)
+
+
+AnyConditional = Conditional | SparseConditional
 
 
 @dataclass(frozen=True)
@@ -93,6 +129,11 @@ class Effects:
         hyper, effects = self.places
         return hyper.size, effects.size
 
+    @property
+    def held(self) -> int:
+        """How many numbers are kept of the effects at a point, about."""
+        return self.dimensions[1] ** 2
+
     def joined(
         self, hyper: Float[Numbers, "*K H"], effects: Float[Numbers, "*K d"]
     ) -> Float[Numbers, "*K D"]:
@@ -102,7 +143,7 @@ class Effects:
 
     def given(
         self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
-    ) -> Conditional:
+    ) -> AnyConditional:
         """Newton's method at every point, all together, from where each begins.
 
         Args:
@@ -110,7 +151,7 @@ class Effects:
             start: z where the search begins, shape (K, d).
         """
         tolerance = max(_DECREMENT, 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5)
-        lanes = [_Lane(z.copy(), tolerance) for z in start]
+        lanes = [Lane(z.copy(), tolerance) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
@@ -135,8 +176,9 @@ class Effects:
         volume = size / 2 * np.log(2 * np.pi) - found.log_roots
         return found._replace(log_marginal=found.log_marginal + volume)
 
-    def follows_gradient(self, at: Conditional) -> bool:
+    def follows_gradient(self, at: AnyConditional) -> bool:
         """Whether the log joint follows its own gradient around the effects' mode at the one point of ``at``."""
+        assert isinstance(at, Conditional)
         mode, factor = at.mode[0], lapack.dtrtri(at.root[0], lower=1)[0]
         precision = DensePrecision(factor @ factor.T, factor)
         direction = direction_of_look(mode, precision, np.full(mode.shape, np.inf))
@@ -151,16 +193,34 @@ class Effects:
         with np.errstate(all="ignore"):  # what overflows does not follow
             return not fails(*line(few)) or bool(follows_finely(*line(many)))
 
-    def falls(self, at: Conditional) -> bool:
+    def falls(self, at: AnyConditional) -> bool:
         """Whether the log joint falls to both sides of the effects' mode at the one point of ``at``.
 
         For each effect along the line on which the others follow with their conditional means.
         """
+        assert isinstance(at, Conditional)
         ways = at.root[0].T @ at.root[0] / at.deviations[0][:, None]
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
         hyper = np.repeat(at.hyper, len(offsets), axis=0)
         f, _ = self._looks(hyper, at.mode[0] + offsets)
         return not np.any(f[1:] - f[0] < _FALL)
+
+    def along(
+        self, nodes: AnyConditional, places: Float[np.ndarray, " P"]
+    ) -> Float[np.ndarray, "K P d"]:
+        """The log joint along the line of each effect on which the others follow with their conditional means.
+
+        Args:
+            nodes: the effects at some points of the hyperparameters, shape (K, ...).
+            places: on the lines, in conditional standard deviations from the mode, shape (P,).
+        """
+        assert isinstance(nodes, Conditional)
+        number, size = nodes.mode.shape
+        ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
+        steps = places[:, None, None] * ways[:, None]
+        points = nodes.mode[:, None, None] + steps
+        heights = self.log_joint(nodes.hyper, points.reshape(number, -1, size))
+        return heights.reshape(number, len(places), size)
 
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
@@ -178,7 +238,8 @@ class Effects:
         parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
         index = np.minimum(np.arange(parts * _TOGETHER), many - 1)
         z = z[:, index].reshape(number * parts, _TOGETHER, size)
-        heights = _in_lanes(_log_joints, self, _LANES, np.repeat(hyper, parts, axis=0), z)[0]
+        lanes = int(np.clip(_WORK // (_TOGETHER * size), 1, _LANES))
+        heights = _in_lanes(_log_joints, self, lanes, np.repeat(hyper, parts, axis=0), z)[0]
         return heights.reshape(number, -1)[:, :many]
 
 
@@ -201,85 +262,6 @@ def _in_lanes(
         seen = jax.device_get(program(effects.density, number, *rows, over=effects.over))
         found.append([np.asarray(part[:number], float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-@dataclass
-class _Lane:
-    """Newton's method at one point of the hyperparameters.
-
-    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
-    taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
-    the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
-    if they were positive, for the next step and nowhere else.
-    """
-
-    z: np.ndarray
-    tolerance: float
-    lowest: float = np.inf
-    step: np.ndarray | float = 0.0
-    factor: np.ndarray | None = None
-    decrement: float = np.inf
-    change: float = np.inf  # of the curvature along the last step by a Hessian of its own, relative
-    is_going: bool = True
-    found: bool = False
-    wants_hessian: bool = True
-
-    @property
-    def root(self) -> np.ndarray:
-        return lapack.dtrtri(self.factor, lower=1)[0]
-
-    def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
-        """What was seen at z."""
-        if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
-            self.step = self.step / 2
-            self.z = self.z - self.step
-            return
-        self.lowest = float(f)
-        if hessian is not None:
-            self._bend(gradient, hessian)
-        else:
-            self._follow(gradient)
-
-    def _bend(self, gradient: np.ndarray, hessian: np.ndarray) -> None:
-        finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
-        if not finite:
-            self.is_going = False
-        elif failed:
-            bends, axes = np.linalg.eigh(hessian)
-            bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
-            self._go(-axes @ (axes.T @ gradient / bends))
-        else:
-            self.factor, self.change = factor, np.inf
-            move = self._move(gradient)
-            if self.decrement <= self.tolerance:
-                self._end()
-            else:
-                self.wants_hessian = False
-                self._go(move)
-
-    def _follow(self, gradient: np.ndarray) -> None:
-        before = self.decrement
-        move = self._move(gradient)
-        self.change = min(self.change, 2 * self.decrement / before)
-        if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
-            self._end()
-        elif self.tolerance < self.decrement < before / 2:
-            self._go(move)
-        else:
-            self.wants_hessian, self.step = True, 0.0
-
-    def _move(self, gradient: np.ndarray) -> np.ndarray:
-        move = -lapack.dpotrs(self.factor, gradient, lower=1)[0]
-        self.decrement = float(np.sqrt(-gradient @ move))
-        return move
-
-    def _go(self, step: np.ndarray) -> None:
-        self.z, self.step = self.z + step, step
-        self.is_going = bool(np.isfinite(self.z).all())
-
-    def _end(self) -> None:
-        self.is_going, self.found = False, True
 
 
 def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:

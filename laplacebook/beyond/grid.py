@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from laplacebook.beyond.conditional import Conditional
+from laplacebook.beyond.conditional import AnyConditional
 from laplacebook.beyond.outer_mode import OuterMode
 
 # Standard deviations at the mode, by the number of hyperparameters.
@@ -21,7 +21,7 @@ _SLOWEST = 0.9  # of the mass in a layer of one nat, beside that in the layer ab
 _TOGETHER = 32  # points at least that are asked for at once
 _WIDEST = 60  # standard deviations from the mode
 
-At = Callable[[np.ndarray], Conditional]
+At = Callable[[np.ndarray], AnyConditional]
 
 
 class Grid(NamedTuple):
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     """
 
     place: np.ndarray
-    conditional: Conditional
+    conditional: AnyConditional
     spacing: float
     mode: OuterMode
     failed: np.ndarray
@@ -128,7 +128,7 @@ def explore(
     inverse = np.linalg.inv(mode.axes)
     first = np.unique(np.rint((seeds - mode.point) @ inverse.T / spacing).astype(int), axis=0)
     heights: dict[tuple[int, ...], float] = {}
-    parts: list[Conditional] = []
+    parts: list[AnyConditional] = []
     order: list[tuple[int, ...]] = []
     wave = [tuple(point) for point in first.tolist()]
     while wave and len(heights) <= most:
@@ -139,7 +139,8 @@ def explore(
         parts.append(found.at(sound))
         order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
         wave = _next_wave(heights, unit, _WIDEST / spacing, depth)
-    conditional = Conditional(*map(np.concatenate, zip(*parts, strict=True)))
+    kind: Any = type(parts[0])
+    conditional = kind.joined(parts)
     index = np.array(order).reshape(-1, size)
     kept = conditional.log_marginal
     failed = [point for point, height in heights.items() if np.isnan(height)]

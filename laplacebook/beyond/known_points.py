@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
-from laplacebook.beyond.conditional import Conditional, Effects
+from laplacebook.beyond.conditional import AnyConditional, Effects
 from laplacebook.beyond.grid import Grid
 
 
@@ -32,7 +32,7 @@ class KnownPoints:
 
     def conditional(
         self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
-    ) -> Conditional:
+    ) -> AnyConditional:
         """The effects at these points; what fails from a neighbour is tried from the start.
 
         Args:
@@ -45,8 +45,7 @@ class KnownPoints:
         failed = np.flatnonzero(np.isnan(found.log_marginal) & np.any(near != middle, axis=1))
         if failed.size:
             again = self.effects.given(hyper[failed], middle[failed])
-            for old, new in zip(found[1:], again[1:], strict=True):
-                old[failed] = new
+            found.put(failed, again)
         sound = np.isfinite(found.log_marginal)
         self.hyper = np.concatenate([self.hyper, hyper[sound]])
         self.mode = np.concatenate([self.mode, found.mode[sound]])
@@ -69,7 +68,7 @@ class KnownPoints:
 
 def between_nodes(
     effects: Effects, grid: Grid, start: Float[np.ndarray, " d"], hyper: Float[np.ndarray, "S H"]
-) -> Conditional:
+) -> AnyConditional:
     """The effects at draws of the hyperparameters, from fits of their own that begin at the nodes of a grid.
 
     Args:

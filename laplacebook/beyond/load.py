@@ -20,6 +20,8 @@ from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.saved_nested import KIND, StoredNested, looked_at, parse_nested, terms_at
 from laplacebook.beyond.skewed import SkewedApproximation
 from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.beyond.sparse_conditional import SparseConditional
+from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.digest import digests, told_apart
 from laplacebook.fit.load import another_model, laplace_in, require_sites
@@ -83,8 +85,10 @@ def _bound(stored: StoredNested, model: Callable, args: tuple, kwargs: dict) -> 
     density = ModelDensity.of(model, args, kwargs)
     require_sites(stored.sites, density)
     require_entries(density)
-    effects = Effects(density, stored.over)
-    skewed = SkewedEffects(effects, stored.grid.conditional, **stored.skewed)
+    at = stored.grid.conditional
+    kind = SparseEffects if isinstance(at, SparseConditional) else Effects
+    effects = kind(density, stored.over)
+    skewed = SkewedEffects(effects, at, **stored.skewed)
     fit = NestedApproximation(effects, stored.grid, skewed, stored.start)
     _check_log_joint(stored, fit)
     return fit

@@ -16,7 +16,8 @@ from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
 from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
-from laplacebook.beyond.sparse_integral import SparseIntegral, keep_integral, kept_integral
+from laplacebook.beyond.kept_integrals import keep_integral, kept_integral
+from laplacebook.beyond.sparse_integral import SparseIntegral
 from laplacebook.curvature.sparse_pattern import generic_point
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
@@ -151,6 +152,17 @@ class MarginalModel:
             raise ValueError(f"hyper lacks the latent sites {missing}; it has {list(hyper)}.")
         values = {name: jnp.asarray(hyper[name], float) for name in names}
         return laplace(_Given(), call, values, structure=self.structure)
+
+    def density_given(self, hyper: Mapping[str, Any], *args: Any, **kwargs: Any) -> ModelDensity:
+        """The log joint of the sites that are integrated out, with the others at these values.
+
+        Args:
+            hyper: site -> value of the other latent sites.
+            args: the model's positional arguments.
+            kwargs: its keyword arguments.
+        """
+        call, names, _ = self._seen(args, kwargs)
+        return ModelDensity.of(_Given(), (call, {name: hyper[name] for name in names}))
 
     def sample(
         self, key: Key[Array, ""], samples: Mapping[str, Any], *args: Any, **kwargs: Any

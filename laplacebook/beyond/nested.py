@@ -19,7 +19,9 @@ from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.marginalize import MarginalModel
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.outer_mode import OuterMode, outer_mode
+from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
 from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
@@ -37,7 +39,7 @@ _DEEPER = 2.0  # nats
 _GROWTH = 2**0.25  # of the number of points with that, for each hyperparameter, as was seen
 # Standard deviations, where tails are long: what is wide enough for a Gaussian is not for a cliff beside them.
 _LONG_TAILED = (1.0, 1.25)
-_SMALL = 8000  # points, whatever they hold
+_SMALL = {"dense": 8000, "sparse": 1000}  # points, whatever they hold
 _NUMBERS = 2**26  # of the Cholesky factors of all points: 512 MiB
 _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
 _ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
@@ -48,7 +50,11 @@ _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the point
 
 @in_full_precision
 def nested(
-    model: Callable, *args: Any, over: str | Sequence[str] | None = None, **kwargs: Any
+    model: Callable,
+    *args: Any,
+    over: str | Sequence[str] | None = None,
+    structure: str = "dense",
+    **kwargs: Any,
 ) -> NestedApproximation:
     """The posterior of a hierarchical model: hyperparameters numerically, effects by Laplace's method.
 
@@ -69,23 +75,38 @@ def nested(
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
     which another one's prior depends.
 
+    With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
+    :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins at the mode of its
+    neighbour. The mean of each effect given h is then known to first order from the third derivatives, without
+    draws (at 50 states of a series of counts, within 0.007 conditional standard deviations of importance
+    sampling at eight values of h), and up to 4,096 effects are made skew about it along the same lines. Of more
+    effects each stays Gaussian given h about that mean, and the print says so; and each draw of ``sample`` is a
+    search of its own. Of so many effects ratios of
+    densities have no mean (a k-hat above 0.7), although each effect is near a Gaussian, and the log marginal of
+    h is not corrected. The print then says what a correction to second order would do, by third derivatives and
+    the even part of the log joint along pairs of draws, and where that moves the mean of a hyperparameter by more
+    than a quarter of a standard deviation, the fit is doubtful. It is no correction itself: of 900 effects with
+    one small count each it says 0.23, and quadrature 0.03.
+
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Args:
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
-            an argument named ``over`` takes it through ``functools.partial``.
+            an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
         over: the names of the hyperparameters; with up to six coordinates together.
+        structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
+            thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.
 
     Returns:
         A :class:`NestedApproximation`.
 
     Raises:
-        ValueError: ``over`` names no latent site, or leaves none; the model has no hyperparameter; within a
-            compiled program.
-        UnsupportedModel: as :func:`~laplacebook.laplace` says; the prior of a hyperparameter depends on an
-            effect; they have more than six coordinates.
+        ValueError: ``over`` names no latent site, or leaves none; there is no such structure; the model has no
+            hyperparameter; within a compiled program.
+        UnsupportedModel: as :func:`~laplacebook.laplace` says, of a Hessian that should be sparse, too; the
+            prior of a hyperparameter depends on an effect; they have more than six coordinates.
         NotConverged: the posterior of the hyperparameters has no mode, does not fall on all sides (so it
             may be improper), or is too rough for a grid.
         LaplaceError: where the hyperparameters have some of their mass, the effects have no mode: as
@@ -112,19 +133,22 @@ def nested(
         raise ValueError(
             "nested looks at numbers, and does not work within jit, vmap or grad; marginalize does."
         )
+    if structure not in ("dense", "sparse"):
+        raise ValueError(f'structure is "dense" or "sparse", not {structure!r}')
     require_numbers("nested", (args, kwargs))
     density = ModelDensity.of(model, args, kwargs)
     names = hyperparameters_of(density, over)
     require_entries(density)
-    return _Search(density, names).result()
+    return _Search(density, names, structure).result()
 
 
 class _Search:
     """The steps of one call, and what its errors need to know."""
 
-    def __init__(self, density: ModelDensity, over: tuple[str, ...]) -> None:
+    def __init__(self, density: ModelDensity, over: tuple[str, ...], structure: str) -> None:
         self.density = density
-        self.effects = Effects(density, over)
+        self.structure = structure
+        self.effects = SparseEffects(density, over) if self.is_sparse else Effects(density, over)
         of_hyper, of_effects = self.effects.places
         self.size = of_hyper.size
         self.of_hyper = of_hyper
@@ -140,12 +164,18 @@ class _Search:
         self.known = KnownPoints(self.effects, start[of_effects])
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the precision of the effects is."""
+        return self.structure == "sparse"
+
+    @property
     def _effect_names(self) -> list[str]:
         return [site.name for site in self.density.sites if site.name not in self.effects.over]
 
     def result(self) -> NestedApproximation:
         grid = self._grid(self._mode())
-        skewed = SkewedEffects.of(self.effects, grid.conditional)
+        law = skewed_by_shifts if self.is_sparse else SkewedEffects.of
+        skewed = law(self.effects, grid.conditional)
         heights = grid.conditional.log_marginal + skewed.correction(grid.place)
         grid = grid._replace(conditional=grid.conditional._replace(log_marginal=heights))
         return NestedApproximation(self.effects, grid, skewed.corrected(heights), self.known.start)
@@ -176,8 +206,8 @@ class _Search:
         far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
         seeds = mode.point + np.multiply.outer(far, ways).reshape(-1, self.size)
         spacing = SPACING[self.size]
-        roomy = min(MOST, _NUMBERS // self.known.start.size**2)
-        most = max(_SMALL, roomy)
+        roomy = min(MOST, _NUMBERS // self.effects.held)
+        most = max(_SMALL[self.structure], roomy)
         grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]), most)
         for _ in range(_REFINEMENTS):
             if grid.is_fine or not grid.ends or grid.is_full:
@@ -243,7 +273,7 @@ class _Search:
         on_it = self.start + np.multiply.outer(_ON_THE_WAY, way)
         if abs(way).max() > _ENDLESS and abs(np.diff(self.known.heights(on_it, 1 + abs(way)))) < 1:
             return self._no_mode(on_it[-1], way)
-        marginal = MarginalModel(self.density.model, tuple(self._effect_names))
+        marginal = MarginalModel(self.density.model, tuple(self._effect_names), self.structure)
         args, kwargs = self.density.arguments
         values = self._values(hyper)
         try:

@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
+from laplacebook.beyond.conditional import AnyConditional, Conditional
 from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.digest import digests
 from laplacebook.fit.saved_file import ARGUMENT, Archive, data_of, within, write
+from laplacebook.gaussian.sparse_layout import SparseLayout
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.sites import Site
 from laplacebook.model.trace import Terms
@@ -21,6 +24,7 @@ _VALUE = "value/"  # before the name of each site: its values at the draws that 
 _GRID = "grid/"  # before the name of each number of it
 _SKEWED = "skewed/"  # likewise
 _LOOKED = 32  # draws
+_ROUNDING = 1e-6  # relative
 
 
 class StoredNested(NamedTuple):
@@ -56,7 +60,8 @@ def save(fit: Any, path: str | os.PathLike) -> None:
     terms = jax.device_get(terms_at(fit.density, rows))
     arguments, observed = digests(fit.density, rows[0])
     skewed = {
-        name: getattr(fit.skewed, name) for name in ("chosen", "image", "index", "log_ratios")
+        name: getattr(fit.skewed, name)
+        for name in ("chosen", "image", "index", "log_ratios", "expansion")
     }
     arrays = {
         "start": fit.start,
@@ -95,7 +100,7 @@ def parse_nested(archive: Archive) -> StoredNested:
         tuple(archive.header["over"]),
         _record(Grid, within(arrays, _GRID)),
         {name: skewed[name] for name in ("chosen", "index", "log_ratios")}
-        | {"image": skewed.get("image")},
+        | {name: skewed.get(name) for name in ("image", "expansion")},
         arrays["start"],
         (arrays["log_likelihood"], arrays["log_prior"], within(arrays, _VALUE)),
         data_of(arrays),
@@ -103,10 +108,22 @@ def parse_nested(archive: Archive) -> StoredNested:
     hyper = sum(site.size for site in sites if site.name in stored.over)
     effects = sum(site.size for site in sites) - hyper
     at, (points, _) = stored.grid.conditional, np.shape(stored.grid.place)
-    shapes = [np.shape(x) for x in (stored.grid.place, at.hyper, at.log_marginal, at.mode)]
+    shapes: list[Any] = [
+        np.shape(x) for x in (stored.grid.place, at.hyper, at.log_marginal, at.mode)
+    ]
     shapes += [at.deviations.shape, stored.start.shape]
-    if shapes != [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]:
+    right: list[Any] = [(points, hyper)] * 2 + [(points,)] + [(points, effects)] * 2 + [(effects,)]
+    if isinstance(at, SparseConditional):
+        rank = np.shape(at.middle)[-1]
+        shapes += [x.shape for x in (at.log_roots, at.entries, at.left, at.middle)]
+        right += [(points,), (points, at.layout.rows.size)]
+        right += [(points, effects, rank), (points, rank, rank)]
+    if shapes != right:
         raise ValueError("its arrays do not fit together")
+    if isinstance(at, SparseConditional):
+        variances = at.precision(0).diagonal_of_inverse()
+        if not np.allclose(at.deviations[0] ** 2, variances, rtol=_ROUNDING):
+            raise ValueError("its deviations are not those of its precisions")
     return stored
 
 
@@ -118,7 +135,10 @@ def _flat(record: Any) -> dict[str, Any]:
     """The numbers of a named tuple and of those in it, by the names of their fields."""
     found: dict[str, Any] = {}
     for name, value in record._asdict().items():
-        if hasattr(value, "_asdict"):
+        if isinstance(value, SparseLayout):
+            places = {"size": value.size, "rows": value.rows, "cols": value.cols}
+            found |= _named(f"{name}/", places)
+        elif hasattr(value, "_asdict"):
             found |= _named(f"{name}/", _flat(value))
         elif value is not None:
             found[name] = value
@@ -129,8 +149,13 @@ def _record(kind: Callable[..., Any], arrays: Mapping[str, np.ndarray]) -> Any:
     """The named tuple of which these are the numbers."""
     parts: dict[str, Any] = {}
     for name, of in get_type_hints(kind).items():
-        if hasattr(of, "_fields"):
-            parts[name] = _record(of, within(arrays, f"{name}/"))
+        below = within(arrays, f"{name}/")
+        if of == AnyConditional:
+            parts[name] = _record(Conditional if "root" in below else SparseConditional, below)
+        elif of is SparseLayout:
+            parts[name] = SparseLayout.of(int(below["size"]), below["rows"], below["cols"])
+        elif hasattr(of, "_fields"):
+            parts[name] = _record(of, below)
         elif name in arrays:
             parts[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
     return kind(**parts)

@@ -6,22 +6,22 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from laplacebook.base.weights import USABLE, pareto_k
-from laplacebook.beyond.conditional import Conditional, Effects
+from laplacebook.beyond.conditional import AnyConditional, Effects
 
-_PAIRS = 4096
-_TOGETHER = 16  # of them at one point of the hyperparameters
-_LINES = 4096  # along which the log joint is followed, of all effects together
-_FEWEST, _MOST = 4, 32  # points of the hyperparameters at which it is
+PAIRS = 4096
+_HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
+TOGETHER = 16  # of them at one point of the hyperparameters
+LINES = 4096  # along which the log joint is followed, of all effects together
+FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
-_PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
-_FINE = np.linspace(-6, 6, 241)
-_FLOOR = -60.0  # nats: what is lower is nowhere
+PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
+FINE = np.linspace(-6, 6, 241)
+FLOOR = -60.0  # nats: what is lower is nowhere
 _LEAST = 0.1  # of a ratio: less is noise
-_ROUNDING = 1e-3  # nats: a Gaussian has no more
+ROUNDING = 1e-3  # nats: a Gaussian has no more
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,24 @@ class SkewedEffects:
         effects: the log joint.
         nodes: the effects' Gaussian approximations at K points of the hyperparameters.
         chosen: of which of them the lines are, shape (J,).
-        image: of the normal numbers at equal distances from -6 to 6, for each of these and each effect,
-            shape (J, d, G); None where the log joint is Gaussian given the hyperparameters.
+        image: of G normal numbers at equal distances from -6 to 6, for each of these and each effect, shape
+            (J, d, G), of a shift alone G = 2; None where the log joint is Gaussian given the hyperparameters.
         index: at which of the points each pair of draws is, shape (P,).
         log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
+        expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
+            None where the mean of ratios serves, or it is not known.
     """
 
     effects: Effects
-    nodes: Conditional
+    nodes: AnyConditional
     chosen: Int[np.ndarray, " J"]
     image: Float[np.ndarray, "J d G"] | None
     index: Int[np.ndarray, " P"]
     log_ratios: Float[np.ndarray, " P"]
+    expansion: Float[np.ndarray, " P"] | None = None
 
     @classmethod
-    def of(cls, effects: Effects, nodes: Conditional) -> "SkewedEffects":
+    def of(cls, effects: Effects, nodes: AnyConditional) -> "SkewedEffects":
         """Looked at where the nodes have their mass.
 
         Args:
@@ -61,35 +64,35 @@ class SkewedEffects:
             nodes: the approximations at the points of a grid.
         """
         order = np.lexsort(nodes.hyper.T)
-        picked = order[_systematic(nodes.log_marginal[order], _PAIRS // _TOGETHER)]
-        index = np.repeat(picked, _TOGETHER)
-        normal = np.random.default_rng(0).standard_normal((_PAIRS, nodes.mode.shape[1]))
-        offset = _offsets(nodes, index, normal)
-        away = offset.reshape(len(picked), _TOGETHER, -1)
+        picked = order[systematic(nodes.log_marginal[order], PAIRS // TOGETHER)]
+        index = np.repeat(picked, TOGETHER)
+        normal = np.random.default_rng(0).standard_normal((PAIRS, nodes.mode.shape[1]))
+        offset = nodes.offsets(index, normal)
+        away = offset.reshape(len(picked), TOGETHER, -1)
         middle = nodes.mode[picked][:, None]
         points = np.concatenate([middle + away, middle - away], axis=1)
         heights = effects.log_joint(nodes.hyper[picked], points)
-        up, down = heights[:, :_TOGETHER].ravel(), heights[:, _TOGETHER:].ravel()
-        volume = nodes.log_roots - nodes.mode.shape[1] / 2 * np.log(2 * np.pi)
-        log_q = (nodes.log_marginal + volume)[index] - np.sum(normal**2, axis=1) / 2
-        with np.errstate(invalid="ignore"):
-            ratios = np.nan_to_num(np.logaddexp(up, down) - np.log(2) - log_q, nan=-np.inf)
-            odd = np.nan_to_num((up - down) / 2, nan=0.0, posinf=-_FLOOR, neginf=_FLOOR)
-        if max(abs(ratios).max(), abs(odd).max()) < _ROUNDING:
-            return cls(effects, nodes, index[:0], None, index, np.zeros(_PAIRS))
-        number = int(np.clip(_LINES // normal.shape[1], _FEWEST, _MOST))
-        chosen = np.unique(order[_systematic(nodes.log_marginal[order], number)])
-        residuals = _residuals(effects, nodes.at(chosen))
+        ratios, odd = ratios_of(nodes, index, np.sum(normal**2, axis=1), heights)
+        if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
+            return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
+        number = int(np.clip(LINES // normal.shape[1], FEWEST, MOST))
+        chosen = np.unique(order[systematic(nodes.log_marginal[order], number)])
+        residuals = residuals_of(effects, nodes.at(chosen))
         near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
         slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
-        images = np.stack([_image(one, slope) for one in residuals])
+        images = np.stack([image_of(one, slope) for one in residuals])
         return cls(effects, nodes, chosen, images, index, ratios)
 
     @cached_property
     def pareto_k(self) -> float:
         """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
         return pareto_k(self.log_ratios)
+
+    @property
+    def is_shift(self) -> bool:
+        """Whether each marginal given the hyperparameters is Gaussian about a mean beside the mode."""
+        return self.image is not None and self.image.shape[-1] == 2
 
     @cached_property
     def shifts(self) -> Float[np.ndarray, " d"]:
@@ -99,7 +102,7 @@ class SkewedEffects:
         """
         if self.image is None:
             return np.zeros(self.nodes.mode.shape[1])
-        weights = np.exp(-(_FINE**2) / 2)
+        weights = np.exp(-(np.linspace(FINE[0], FINE[-1], self.image.shape[-1]) ** 2) / 2)
         return np.mean(self.image @ weights, axis=0) / weights.sum()
 
     def correction(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
@@ -114,31 +117,46 @@ class SkewedEffects:
         """
         if self.image is None or not self.pareto_k <= USABLE:
             return np.zeros(len(places))
+        return np.log(np.maximum(self._fitted(places, np.exp(self.log_ratios)), _LEAST))
+
+    def second_order(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"] | None:
+        """That logarithm by its expansion to second order, fitted likewise, where it is zero in :meth:`correction`.
+
+        Its terms are sums over the effects, which a ratio is not. None where it is not known.
+
+        Args:
+            places: of the points on the grid, shape (K, H).
+        """
+        return None if self.expansion is None else self._fitted(places, self.expansion)
+
+    def _fitted(
+        self, places: Int[np.ndarray, "K H"], values: Float[np.ndarray, " P"]
+    ) -> Float[np.ndarray, " K"]:
         low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
         x = np.clip(places, low, high)
         size = x.shape[1]
         squares = [x[:, i] * x[:, j] for i in range(size) for j in range(i + 1)]
         terms = np.stack([np.ones(len(x)), *x.T, *squares], axis=1)
-        fitted = np.linalg.lstsq(terms[self.index], np.exp(self.log_ratios), rcond=None)[0]
-        return np.log(np.maximum(terms @ fitted, _LEAST))
+        return terms @ np.linalg.lstsq(terms[self.index], values, rcond=None)[0]
 
     def corrected(self, log_marginal: Float[np.ndarray, " K"]) -> "SkewedEffects":
         """The same, with another log marginal at its points."""
         return replace(self, nodes=self.nodes._replace(log_marginal=log_marginal))
 
     def draws(self) -> Float[np.ndarray, "S D"]:
-        """Of all coordinates, 8,192 of equal weight, with hyperparameters at the nodes."""
-        order = np.lexsort(self.nodes.hyper.T)
-        index = order[_systematic(self.nodes.log_marginal[order], _PAIRS)]
-        normal = np.random.default_rng(1).standard_normal((_PAIRS, self.nodes.mode.shape[1]))
-        offset = _offsets(self.nodes, index, normal)
+        """Of all coordinates, 8,192 of equal weight, or fewer of many, with hyperparameters at the nodes."""
+        order, size = np.lexsort(self.nodes.hyper.T), self.nodes.mode.shape[1]
+        pairs = int(np.clip(_HELD // size, _FEWEST_PAIRS, PAIRS))
+        index = order[systematic(self.nodes.log_marginal[order], pairs)]
+        normal = np.random.default_rng(1).standard_normal((pairs, size))
+        offset = self.nodes.offsets(index, normal)
         # Of a mixture of unequal spreads chance takes too much or too little: its variance is known.
         variance = np.mean(self.nodes.deviations[index] ** 2, axis=0)
         offset *= np.sqrt(variance / np.mean(offset**2, axis=0))
         return np.concatenate([self._at(self.nodes, index, way * offset) for way in (1, -1)])
 
     def draws_given(
-        self, given: Conditional, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
+        self, given: AnyConditional, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "S D"]:
         """S draws of the effects.
 
@@ -147,10 +165,10 @@ class SkewedEffects:
             index: at which of them each draw is, shape (S,).
             normal: standard normal vectors, one for each draw, shape (S, d).
         """
-        return self._at(given, index, _offsets(given, index, normal))
+        return self._at(given, index, given.offsets(index, normal))
 
     def log_densities(
-        self, given: Conditional, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
+        self, given: AnyConditional, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "K S"]:
         """Of the Gaussian, and of the law of :meth:`draws_given` if that is another, so far from the modes.
 
@@ -164,52 +182,69 @@ class SkewedEffects:
             return gaussian[None]
         deviations = given.deviations[index]
         x, log_slopes = offset / deviations, np.zeros(len(offset))
+        if self.is_shift:
+            skewed = offset - self._shift(given, index) * deviations
+            return np.stack([gaussian, _log_gaussian(given, index, skewed)])
         for j, i, rows in _parts(self._near(given)[index], x):
             image, y = self.image[j, i], x[rows, i]
             k = np.clip(np.searchsorted(image, y) - 1, 0, len(image) - 2)
-            slopes = np.maximum(np.diff(image), np.finfo(float).tiny) / np.diff(_FINE)
+            slopes = np.maximum(np.diff(image), np.finfo(float).tiny) / np.diff(FINE)
             log_slopes[rows] += np.log(slopes[k])
             log_slopes[rows[(y < image[0]) | (y > image[-1])]] = np.inf  # where it has no draws
-            x[rows, i] = np.interp(y, image, _FINE)
+            x[rows, i] = np.interp(y, image, FINE)
         skewed = _log_gaussian(given, index, x * deviations) - log_slopes
         return np.stack([gaussian, skewed])
 
-    def _near(self, given: Conditional) -> Int[np.ndarray, " K"]:
+    def _shift(self, given: AnyConditional, index: np.ndarray) -> Float[np.ndarray, "S d"]:
+        assert self.image is not None
+        return self.image[self._near(given)[index], :, 0] - FINE[0]
+
+    def _near(self, given: AnyConditional) -> Int[np.ndarray, " K"]:
         return _nearest(self.nodes.hyper[self.chosen], given.hyper)
 
-    def _at(self, given: Conditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    def _at(self, given: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The draws that lie so far from the modes by the Gaussian, with their skewness."""
-        if self.image is not None:
+        if self.is_shift:
+            offset = offset + self._shift(given, index) * given.deviations[index]
+        elif self.image is not None:
             deviations = given.deviations[index]
             x = offset / deviations
             for j, i, rows in _parts(self._near(given)[index], x):
-                x[rows, i] = np.interp(x[rows, i], _FINE, self.image[j, i])
+                x[rows, i] = np.interp(x[rows, i], FINE, self.image[j, i])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
 
 
-def _systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:
+def ratios_of(
+    nodes: AnyConditional, index: np.ndarray, squares: np.ndarray, heights: np.ndarray
+) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"]]:
+    """Of pairs of draws the logarithm of the mean of p over q at both, and half of the difference of log p.
+
+    Args:
+        nodes: the Gaussian approximations at K points of the hyperparameters.
+        index: at which of them each pair is, shape (P,).
+        squares: of the length of the normal vector of each pair, shape (P,).
+        heights: the log joint at the pairs of one point: first to one side, then to the other.
+    """
+    up, down = heights[:, :TOGETHER].ravel(), heights[:, TOGETHER:].ravel()
+    volume = nodes.log_roots - nodes.mode.shape[1] / 2 * np.log(2 * np.pi)
+    log_q = (nodes.log_marginal + volume)[index] - squares / 2
+    with np.errstate(invalid="ignore"):
+        ratios = np.nan_to_num(np.logaddexp(up, down) - np.log(2) - log_q, nan=-np.inf)
+        odd = np.nan_to_num((up - down) / 2, nan=0.0, posinf=-FLOOR, neginf=FLOOR)
+    return ratios, odd
+
+
+def systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:
     """So many indices, each as often as its weight says, up to one."""
     mass = np.cumsum(np.exp(logs - logs.max()))
     places = (np.arange(number) + 0.5) / number * mass[-1]
     return np.minimum(np.searchsorted(mass, places), len(logs) - 1)
 
 
-def _offsets(nodes: Conditional, index: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    offset = np.empty_like(normal)
-    for k in np.unique(index):
-        offset[index == k] = normal[index == k] @ nodes.root[k]
-    return offset
-
-
-def _log_gaussian(nodes: Conditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    normal = np.empty_like(offset)
-    for k in np.unique(index):
-        normal[index == k] = solve_triangular(
-            nodes.root[k], offset[index == k].T, trans=1, lower=True
-        ).T
-    volume = nodes.log_roots[index] - normal.shape[1] / 2 * np.log(2 * np.pi)
-    return volume - np.sum(normal**2, axis=1) / 2
+def _log_gaussian(nodes: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    volume = nodes.log_roots[index] - offset.shape[1] / 2 * np.log(2 * np.pi)
+    return volume - nodes.squares(index, offset) / 2
 
 
 def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
@@ -219,20 +254,15 @@ def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
     return KDTree(points / scale).query(hyper / scale)[1]
 
 
-def _residuals(effects: Effects, nodes: Conditional) -> Float[np.ndarray, "J d G"]:
+def residuals_of(effects: Effects, nodes: AnyConditional) -> Float[np.ndarray, "J d G"]:
     """r(x) of each effect at each point, at equal distances from -6 to 6."""
     from scipy.interpolate import CubicSpline  # slow to import
 
-    number, size = nodes.mode.shape
-    ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
-    steps = _PLACES[:, None, None] * ways[:, None]
-    points = nodes.mode[:, None, None] + steps
-    heights = effects.log_joint(nodes.hyper, points.reshape(number, -1, size))
-    heights = heights.reshape(number, len(_PLACES), size)
-    residuals = heights - heights[:, _PLACES == 0] + _PLACES[:, None] ** 2 / 2
-    residuals = np.clip(np.nan_to_num(residuals, nan=_FLOOR), _FLOOR, -_FLOOR)
-    inside = np.clip(_FINE, _PLACES[0], _PLACES[-1])
-    return np.moveaxis(CubicSpline(_PLACES, residuals, axis=1)(inside), 1, 2)
+    heights = effects.along(nodes, PLACES)
+    residuals = heights - heights[:, PLACES == 0] + PLACES[:, None] ** 2 / 2
+    residuals = np.clip(np.nan_to_num(residuals, nan=FLOOR), FLOOR, -FLOOR)
+    inside = np.clip(FINE, PLACES[0], PLACES[-1])
+    return np.moveaxis(CubicSpline(PLACES, residuals, axis=1)(inside), 1, 2)
 
 
 def _slope_along(
@@ -242,7 +272,7 @@ def _slope_along(
     odd = (residuals - residuals[..., ::-1]) / 2
     total = np.zeros(x.shape[1])
     for j, i, rows in _parts(near, x):
-        total[i] += x[rows, i] @ np.interp(x[rows, i], _FINE, odd[j, i])
+        total[i] += x[rows, i] @ np.interp(x[rows, i], FINE, odd[j, i])
     return total / len(x)
 
 
@@ -254,12 +284,12 @@ def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarr
             yield j, i, rows
 
 
-def _image(
+def image_of(
     residuals: Float[np.ndarray, "d G"], slope: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, "d G"]:
     """The quantile of each skewed marginal at the probability of each normal number."""
-    logs = residuals + slope[:, None] * _FINE - _FINE**2 / 2
+    logs = residuals + slope[:, None] * FINE - FINE**2 / 2
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     mass = np.cumsum(density, axis=1) - density / 2
     mass /= density.sum(axis=1, keepdims=True)
-    return np.array([np.interp(ndtr(_FINE), one, _FINE) for one in mass])
+    return np.array([np.interp(ndtr(FINE), one, FINE) for one in mass])

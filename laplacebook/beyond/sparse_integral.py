@@ -29,11 +29,9 @@ from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.follows_gradient import direction_of_look, follows_along
-from laplacebook.search.looks import middle
 from laplacebook.search.metric import irregular_signs, probe, rounding_floor, units
 from laplacebook.search.newton_step import JUMP, is_straight
 from laplacebook.search.sparse_metric import SparseMetric, is_definite
-from laplacebook.search.sparse_search import pattern_of, require_factor
 
 _STEPS = 100
 _HALVINGS = 30
@@ -102,9 +100,18 @@ class SparseIntegral:
         """
         here, there, parts = jax.tree.map(np.asarray, (here, there, parts))
         step = here - there
-        apart = sound and step @ self._factorised(parts).matvec(step) > _SAME**2
+        apart = sound and step @ self.factorised(parts).matvec(step) > _SAME**2
         self.two_modes |= bool(apart)
         return np.asarray(apart, bool)
+
+    def begin_at(self, z: Float[np.ndarray, " d"]) -> None:
+        """Where the next search begins."""
+        self._mode = z
+
+    def found(self) -> tuple[np.ndarray, SparsePrecision]:
+        """The mode that was found last, shape (d,), and the precision there."""
+        assert self._mode is not None and self._precision is not None
+        return self._mode, self._precision
 
     @np.errstate(all="ignore")
     def newton_step(
@@ -122,7 +129,7 @@ class SparseIntegral:
         nothing = np.full_like(z, np.nan), np.array(np.nan), np.array(np.nan)
         if not np.isfinite(gradient).all():
             return nothing
-        precision = self._factorised(parts)
+        precision = self.factorised(parts)
         if self.pattern.differs(precision, irregular_signs(2, z.size), moved):
             return nothing
         if not is_definite(precision):
@@ -137,7 +144,7 @@ class SparseIntegral:
     @np.errstate(all="ignore")
     def ways(self, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
         """A short step in all directions and a long one in some, at which a mode is looked at: on the host."""
-        precision = self._factorised(jax.tree.map(np.asarray, parts))
+        precision = self.factorised(jax.tree.map(np.asarray, parts))
         room = np.full_like(self.start, np.inf)
         return precision.whitened(probe(self.start)), direction_of_look(self.start, precision, room)
 
@@ -151,7 +158,7 @@ class SparseIntegral:
             behind: after the step to the other side.
         """
         ahead, behind, parts = jax.tree.map(np.asarray, (ahead, behind, parts))
-        precision = self._factorised(parts)
+        precision = self.factorised(parts)
         if not is_definite(precision):
             return np.zeros((), bool)
         regular = self._metric(precision).regular
@@ -163,20 +170,20 @@ class SparseIntegral:
     @np.errstate(all="ignore")
     def inverse(self, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
         """The entries of A^-1 where A has some, and A^-1 W: on the host."""
-        precision = self._factorised(jax.tree.map(np.asarray, parts))
+        precision = self.factorised(jax.tree.map(np.asarray, parts))
         return precision.inverse_at_entries(), precision.solve(precision.left)
 
     @np.errstate(all="ignore")
     def solve(self, parts: Parts, v: Numbers) -> Float[np.ndarray, " d"]:
         """A^-1 v, on the host."""
-        return self._factorised(jax.tree.map(np.asarray, parts)).solve(np.asarray(v))
+        return self.factorised(jax.tree.map(np.asarray, parts)).solve(np.asarray(v))
 
     def _metric(self, precision: SparsePrecision) -> SparseMetric:
         floor = float(rounding_floor(self.start.size, self.start.dtype))
         return SparseMetric.of(units(precision), precision, floor)
 
-    def _factorised(self, parts: Parts) -> SparsePrecision:
-        """With the factor of the call before, if that was the same matrix."""
+    def factorised(self, parts: Parts) -> SparsePrecision:
+        """The precision, with the factor of the call before, if that was the same matrix: on the host."""
         last = self._precision
         same = last is not None and all(
             np.array_equal(*pair)
@@ -185,37 +192,6 @@ class SparseIntegral:
         if last is None or not same:
             last = self._precision = self.pattern.precision(Parts(*map(np.array, parts)))
         return last
-
-
-_INTEGRALS: dict[tuple, SparseIntegral] = {}
-_KEPT = 50
-
-
-def keep_integral(density: ModelDensity) -> int:
-    """Look at the pattern of a density, where its numbers are known, for all programs of such densities.
-
-    Returns:
-        The number of the pattern, another one for each.
-
-    Raises:
-        UnsupportedModel, LaplaceError: as :func:`~laplacebook.search.sparse_search.sparse_search` says.
-    """
-    start = np.asarray(middle(density), float)
-    start = off_centre(start, np.full_like(start, np.inf))
-    pattern = pattern_of(density, start)
-    known = _INTEGRALS.get(density.program)
-    if known is None or known.pattern is not pattern:
-        require_factor(density, pattern)
-        number = 0 if known is None else known.number + 1
-        while len(_INTEGRALS) >= _KEPT:
-            del _INTEGRALS[next(iter(_INTEGRALS))]
-        known = _INTEGRALS[density.program] = SparseIntegral(pattern, start, number)
-    return known.number
-
-
-def kept_integral(density: ModelDensity) -> SparseIntegral | None:
-    """The integral of a density that was looked at; else None."""
-    return _INTEGRALS.get(density.program)
 
 
 class _Found(NamedTuple):
@@ -249,22 +225,16 @@ def _backward(whole: SparseIntegral, kept: tuple, cotangent: Array) -> tuple:
     density, z, parts, factor = kept
     shapes = jax.ShapeDtypeStruct(parts.entries.shape, z.dtype), _like(parts.left)
     inverse, solved = jax.pure_callback(whole.inverse, shapes, parts, vmap_method="sequential")
-    layout = whole.pattern.layout
-    weights = inverse * np.where(layout.rows == layout.cols, 1, 2)
 
-    def bend(z: Array, density: ModelDensity) -> Array:
-        """What has the slope of (1/2) log |A|: (1/2) tr(A^-1 dA)."""
-        here = whole.pattern.parts_at(density, z)
-        sparse = weights @ here.entries
-        left = 2 * jnp.sum((solved @ parts.middle) * here.left)
-        return (sparse + left + jnp.sum((parts.left.T @ solved) * here.middle)) / 2
+    def bent(z: Array, density: ModelDensity) -> Array:
+        return bend(whole, density, z, inverse, solved, parts)
 
-    slope = jax.grad(bend)(z, density)
+    slope = jax.grad(bent)(z, density)
     v = jax.pure_callback(whole.solve, _like(z), parts, slope, vmap_method="sequential")
 
     def value(density: ModelDensity) -> Array:
-        loss = _loss_of(density)
-        return jax.jvp(loss, (z,), (v,))[1] - loss(z) - bend(z, density)
+        loss = loss_of(density)
+        return jax.jvp(loss, (z,), (v,))[1] - loss(z) - bent(z, density)
 
     (slopes,) = jax.vjp(value, density)[1](cotangent * factor)
     return (slopes,)
@@ -273,8 +243,32 @@ def _backward(whole: SparseIntegral, kept: tuple, cotangent: Array) -> tuple:
 _integral.defvjp(_forward, _backward)
 
 
+def bend(
+    whole: SparseIntegral,
+    density: ModelDensity,
+    z: Array,
+    inverse: Array,
+    solved: Array,
+    parts: Parts,
+) -> Array:
+    """What has the slope of (1/2) log |A|: (1/2) tr(A^-1 dA).
+
+    Args:
+        whole: the integral.
+        density: of this pattern.
+        z: the mode, shape (d,).
+        inverse: the entries of A^-1 where A has some, and
+        solved: A^-1 W, both held still; A = S + W K W'.
+        parts: the Hessian at the mode, held still.
+    """
+    layout, here = whole.pattern.layout, whole.pattern.parts_at(density, z)
+    sparse = (inverse * np.where(layout.rows == layout.cols, 1, 2)) @ here.entries
+    left = 2 * jnp.sum((solved @ parts.middle) * here.left)
+    return (sparse + left + jnp.sum((parts.left.T @ solved) * here.middle)) / 2
+
+
 def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
-    loss = _loss_of(density)
+    loss = loss_of(density)
     first = lax.stop_gradient(density.start())
     first = off_centre(first, density.room(first))
     likes = _like(first), jax.ShapeDtypeStruct((), bool)
@@ -315,7 +309,7 @@ def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
 
 def _looks_like_a_mode(whole: SparseIntegral, density: ModelDensity, found: _Found) -> Array:
     """The looks of a certificate: beside the mode f is a parabola, and further off it follows its gradient."""
-    loss = _loss_of(density)
+    loss = loss_of(density)
     like = _like(found.z)
     short, long = jax.pure_callback(whole.ways, (like, like), found.parts, vmap_method="sequential")
     (f_ahead, f_behind), (ahead, behind) = jax.lax.map(
@@ -335,7 +329,7 @@ def _looks_like_a_mode(whole: SparseIntegral, density: ModelDensity, found: _Fou
 
 
 def _look(whole: SparseIntegral, density: ModelDensity, z: Array) -> _Found:
-    value, gradient = jax.value_and_grad(_loss_of(density))(z)
+    value, gradient = jax.value_and_grad(loss_of(density))(z)
     parts = whole.pattern.parts_at(density, z)
     moved = hessian_product(density, z, jnp.asarray(irregular_signs(2, z.size), z.dtype))
     shapes = _like(z), _like(value), _like(value)
@@ -359,7 +353,8 @@ def _shorter(loss: Loss, state: _Found) -> Array:
     return state.z + length * state.step
 
 
-def _loss_of(density: ModelDensity) -> Loss:
+def loss_of(density: ModelDensity) -> Loss:
+    """The negative log joint, as a function of all coordinates."""
     return lambda z: density.loss(z)[0]
 
 

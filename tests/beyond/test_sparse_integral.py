@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from laplacebook.beyond.sparse_integral import _INTEGRALS
+from laplacebook.beyond.kept_integrals import _INTEGRALS
 from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(0)

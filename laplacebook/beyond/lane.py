@@ -1,0 +1,91 @@
+"""Newton's method on the effects, at one point of the hyperparameters."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+_SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
+_SAME = 1e-6  # relative: a curvature that changes by no more does not change
+_NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
+_FLAT = 1e-3  # of the largest curvature: less does not carry a step
+
+
+@dataclass
+class Lane:
+    """Newton's method at one point of the hyperparameters.
+
+    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
+    taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
+    the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
+    if they were positive, for the next step and nowhere else.
+    """
+
+    z: np.ndarray
+    tolerance: float
+    lowest: float = np.inf
+    step: np.ndarray | float = 0.0
+    factor: np.ndarray | None = None
+    decrement: float = np.inf
+    change: float = np.inf  # of the curvature along the last step by a Hessian of its own, relative
+    is_going: bool = True
+    found: bool = False
+    wants_hessian: bool = True
+
+    @property
+    def root(self) -> np.ndarray:
+        """The inverse Cholesky factor of the Hessian that was seen last."""
+        return lapack.dtrtri(self.factor, lower=1)[0]
+
+    def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
+        """What was seen at z."""
+        if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
+            self.step = self.step / 2
+            self.z = self.z - self.step
+            return
+        self.lowest = float(f)
+        if hessian is not None:
+            self._bend(gradient, hessian)
+        else:
+            self._follow(gradient)
+
+    def _bend(self, gradient: np.ndarray, hessian: np.ndarray) -> None:
+        finite = np.isfinite(hessian).all()
+        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
+        if not finite:
+            self.is_going = False
+        elif failed:
+            bends, axes = np.linalg.eigh(hessian)
+            bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
+            self._go(-axes @ (axes.T @ gradient / bends))
+        else:
+            self.factor, self.change = factor, np.inf
+            move = self._move(gradient)
+            if self.decrement <= self.tolerance:
+                self._end()
+            else:
+                self.wants_hessian = False
+                self._go(move)
+
+    def _follow(self, gradient: np.ndarray) -> None:
+        before = self.decrement
+        move = self._move(gradient)
+        self.change = min(self.change, 2 * self.decrement / before)
+        if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
+            self._end()
+        elif self.tolerance < self.decrement < before / 2:
+            self._go(move)
+        else:
+            self.wants_hessian, self.step = True, 0.0
+
+    def _move(self, gradient: np.ndarray) -> np.ndarray:
+        move = -lapack.dpotrs(self.factor, gradient, lower=1)[0]
+        self.decrement = float(np.sqrt(-gradient @ move))
+        return move
+
+    def _go(self, step: np.ndarray) -> None:
+        self.z, self.step = self.z + step, step
+        self.is_going = bool(np.isfinite(self.z).all())
+
+    def _end(self) -> None:
+        self.is_going, self.found = False, True

@@ -1,0 +1,373 @@
+"""Hyperparameters on a grid, and many effects by a sparse precision at every point: against the dense one."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpy.polynomial.hermite_e import hermegauss
+from scipy import stats
+
+import laplacebook as lb
+from laplacebook.beyond import nested_approximation, skewed_by_shifts, sparse_effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.expansion_at_mode import expansion
+from laplacebook.beyond.sparse_effects import SparseEffects
+from laplacebook.model.density import ModelDensity
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+REALS = dist.ImproperUniform(dist.constraints.real_vector, (), (24,))
+COUNTS = np.array([3, 1, 0, 2, 4, 7, 5, 6, 3, 2, 1, 0, 0, 1, 1, 3, 5, 9, 8, 4, 2, 2, 1, 3])
+
+
+def series(y):
+    b, log_s = numpyro.sample("b", dist.Normal(0, 1)), numpyro.sample("log_s", dist.Normal(-1, 0.5))
+    s, z = jnp.exp(log_s), numpyro.sample("z", REALS)
+    numpyro.factor("first", dist.Normal(0, s / jnp.sqrt(1 - 0.8**2)).log_prob(z[0]))
+    numpyro.factor("rest", dist.Normal(0.8 * z[:-1], s).log_prob(z[1:]).sum())
+    numpyro.sample("y", dist.Poisson(jnp.exp(b + z)).to_event(1), obs=y)
+
+
+LATTICE = np.arange(25).reshape(5, 5)
+EDGES = np.concatenate(
+    [
+        np.stack([LATTICE[1:].ravel(), LATTICE[:-1].ravel()]),
+        np.stack([LATTICE[:, 1:].ravel(), LATTICE[:, :-1].ravel()]),
+    ],
+    axis=1,
+)
+CASES_THERE = RNG.poisson(2.0, 40)
+
+
+def icar(edges, y):
+    """Its prior of a sum is a term of low rank."""
+    tau = numpyro.sample("tau", dist.Gamma(2, 1))
+    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([40]).to_event(1).mask(False))
+    squares = jnp.sum((phi[:25][edges[0]] - phi[:25][edges[1]]) ** 2) + jnp.sum(phi[25:] ** 2)
+    numpyro.factor("icar", -0.5 * tau * squares + 19.5 * jnp.log(tau))
+    numpyro.factor("soft", dist.Normal(0, 0.04).log_prob(jnp.sum(phi)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(0.5 + phi)).to_event(1), obs=y)
+
+
+def crossed(one, other, y):
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    a = numpyro.sample("a", dist.Normal(0, s).expand([10]).to_event(1))
+    c = numpyro.sample("c", dist.Normal(0, 0.7).expand([6]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=a[one] + c[other]).to_event(1), obs=y)
+
+
+ONE, OTHER = RNG.integers(0, 10, 90), RNG.integers(0, 6, 90)
+CASES = {
+    "series": (series, ("b", "log_s"), (COUNTS,)),
+    "map": (icar, ("tau",), (EDGES, CASES_THERE)),
+    "crossed": (crossed, ("s",), (ONE, OTHER, RNG.integers(0, 2, 90))),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def both(request):
+    model, over, args = CASES[request.param]
+    dense, sparse = (lb.nested(model, *args, over=over, structure=s) for s in ("dense", "sparse"))
+    return model, args, dense, sparse
+
+
+@pytest.fixture(scope="module")
+def counts():
+    return lb.nested(series, COUNTS, over=("b", "log_s"), structure="sparse")
+
+
+def within(one, other, spreads, tolerance):
+    for name, spread in spreads.items():
+        off = np.abs(np.asarray(one[name]) - np.asarray(other[name])) / np.asarray(spread)
+        assert off.max() < tolerance, name
+
+
+def test_at_the_same_points_it_is_the_dense_one(both):
+    """But for the dense one's own tolerance, a hundred-thousandth of a standard deviation."""
+    *_, dense, sparse = both
+    nodes = dense.grid.conditional
+    found = sparse.effects.given(nodes.hyper, nodes.mode)
+    uncorrected = nodes.log_marginal - dense.skewed.correction(dense.grid.place)
+    np.testing.assert_allclose(found.log_marginal, uncorrected, rtol=1e-6)
+    assert abs((found.mode - nodes.mode) / nodes.deviations).max() < 2e-5
+    np.testing.assert_allclose(found.deviations, nodes.deviations, rtol=2e-5)
+    np.testing.assert_allclose(found.log_roots, nodes.log_roots, atol=5e-5)
+    assert sparse.effects.held < dense.effects.held
+    some, places = np.array([0, 3, 5]), np.array([-2.0, 0, 1.0])
+    lines = (
+        f.along(at.at(some), places)
+        for f, at in zip((sparse.effects, dense.effects), (found, nodes), strict=True)
+    )
+    np.testing.assert_allclose(*lines, rtol=1e-4)
+
+
+def test_normal_numbers_become_draws_with_the_covariance_and_are_found_again(both):
+    *_, dense, sparse = both
+    nodes = dense.grid.conditional.at([2])
+    found = sparse.effects.given(nodes.hyper, nodes.mode)
+    index, size = np.zeros(nodes.mode.shape[1], int), nodes.mode.shape[1]
+    unit = found.offsets(index, np.eye(size))
+    np.testing.assert_allclose(unit.T @ unit, nodes.root[0].T @ nodes.root[0], rtol=2e-5, atol=1e-7)
+    normal = RNG.standard_normal((size, size))
+    squares = found.squares(index, found.offsets(index, normal))
+    np.testing.assert_allclose(squares, np.sum(normal**2, axis=1), rtol=1e-9)
+
+
+def test_marginals_and_evidence_are_those_of_the_dense_one(both):
+    *_, dense, sparse = both
+    spread = dense.standard_deviation
+    within(sparse.mean, dense.mean, spread, 0.1)
+    within(sparse.standard_deviation, spread, spread, 0.1)
+    levels = [0.05, 0.5, 0.95]
+    for i in range(3):
+        one, other = ({k: v[i] for k, v in f.quantiles(levels).items()} for f in (sparse, dense))
+        within(one, other, spread, 0.15)
+    assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=0.02)
+    assert sparse.pareto_k == pytest.approx(dense.pareto_k, abs=0.2)
+    assert (sparse.doubt is None) == (dense.doubt is None)
+
+
+def at_the_highest(fit):
+    """The negative log joint of the effects there, the node, and what the expansion says of it."""
+    node = fit.grid.conditional.at([int(np.argmax(fit.grid.conditional.log_marginal))])
+    density = fit.effects.density_given(node.hyper[0])
+    normal = np.random.default_rng(0).standard_normal((node.mode.shape[1], 4000, 2))
+    found = expansion(fit.effects.integral, density, node.mode[0], normal)
+    return (lambda z: density.loss(z)[0]), node, *found
+
+
+def test_means_to_first_order_are_those_of_dense_derivatives(both):
+    loss, node, shift, _ = at_the_highest(both[-1])
+    z = jnp.asarray(node.mode[0])
+    slope = jax.grad(lambda z: jnp.linalg.slogdet(jax.hessian(loss)(z))[1] / 2)(z)
+    expected = -jnp.linalg.solve(jax.hessian(loss)(z), slope)
+    np.testing.assert_allclose(shift, expected, atol=1e-7)
+    assert abs(shift).max() > 1e-3
+
+
+@pytest.mark.parametrize("both", ["crossed"], indirect=True)
+def test_cubic_terms_are_those_of_dense_derivatives(both):
+    loss, node, _, cubic = at_the_highest(both[-1])
+    third = jax.jacfwd(jax.hessian(loss))(jnp.asarray(node.mode[0]))
+    root = node.precision(0).whitened(np.eye(len(third)))
+    whitened = np.einsum("ijk,ia,jb,kc->abc", third, *[root] * 3)
+    known = np.sum(whitened**2) / 12 + np.sum(np.trace(whitened) ** 2) / 8
+    assert cubic == pytest.approx(known, rel=0.05)
+
+
+def of_groups(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", len(y)):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y)
+
+
+def exact_marginal(y, tau):
+    """log p(D, tau) of independent effects, by quadrature of each."""
+    x, weights = hermegauss(80)
+    logs = stats.poisson.logpmf(y[:, None], np.exp(tau * x)) + np.log(weights / weights.sum())
+    return np.logaddexp.reduce(logs, axis=1).sum() + stats.halfnorm.logpdf(tau)
+
+
+def test_where_ratios_have_no_mean_the_second_order_is_told():
+    y = np.random.default_rng(3).poisson(np.exp(0.8 * np.random.default_rng(4).normal(size=900)))
+    fit = lb.nested(of_groups, y, structure="sparse")
+    assert fit.pareto_k > 0.7 and "not corrected" in repr(fit)
+    grid = np.linspace(0.5, 1.2, 141)
+    exact = np.array([exact_marginal(y, tau) for tau in grid])
+    weights = np.exp(exact - exact.max())
+    evidence = np.log(weights.sum() * (grid[1] - grid[0])) + exact.max()
+    mean = weights @ grid / weights.sum()
+    spread = np.sqrt(weights @ (grid - mean) ** 2 / weights.sum())
+    moved, raised = fit._second_order
+    off = (float(fit.mean["tau"]) - mean) / spread
+    assert abs(off) < abs(moved[0]) < 0.25 and fit.doubt is None
+    assert abs(fit.log_evidence + raised - evidence) < abs(fit.log_evidence - evidence) / 3
+    assert f"move the mean of tau by {abs(moved[0]):.2f}" in repr(fit) and f"{raised:+.2f}" in repr(
+        fit
+    )
+    far = replace(fit, skewed=replace(fit.skewed, expansion=2 * fit.skewed.expansion))
+    assert "standard deviations to second order" in far.doubt
+    without = replace(fit, skewed=replace(fit.skewed, expansion=None))
+    assert "Pareto k-hat" in without.doubt and "second order" not in repr(without)
+
+
+def test_of_very_many_effects_the_means_are_moved_and_the_print_says_so(
+    counts, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(skewed_by_shifts, "LINES", 20)
+    many = lb.nested(series, COUNTS, over=("b", "log_s"), structure="sparse")
+    assert many.skewed.image.shape[1:] == (24, 2) and "no skewness" in repr(many)
+    monkeypatch.undo()
+    assert "no skewness" not in repr(counts)
+    within(many.mean, counts.mean, counts.standard_deviation, 0.05)
+    np.testing.assert_allclose(many.skewed.shifts, counts.skewed.shifts, atol=0.02)
+    assert lb.diagnose(many, KEY, 2000).level == "good"
+    many.save(tmp_path / "fit.npz")
+    assert repr(lb.load(tmp_path / "fit.npz", series, COUNTS)) == repr(many)
+
+
+def test_lines_are_looked_at_in_parts(counts, monkeypatch):
+    node, places = counts.grid.conditional.at([4, 5]), np.array([-1.0, 2.0])
+    whole = counts.effects.along(node, places)
+    monkeypatch.setattr(sparse_effects, "_NUMBERS", 2 * 24 * 5)
+    np.testing.assert_allclose(counts.effects.along(node, places), whole, rtol=1e-12)
+    which = np.array([3, 17])
+    np.testing.assert_allclose(counts.effects.along(node, places, which), whole[:, :, which])
+
+
+def test_an_effect_that_levels_off_is_seen(counts):
+    """A log joint that does not fall along one effect, here because the line is followed to where it rises."""
+    node = counts.grid.conditional.at([0])
+    assert counts.effects.falls(node)
+    flat = node._replace(deviations=node.deviations * np.where(np.arange(24) == 7, 1e3, 1))
+    assert not counts.effects.falls(flat)
+
+
+def test_draws_are_the_same_in_parts(counts, monkeypatch):
+    whole = counts.sample(KEY, (30,))
+    monkeypatch.setattr(nested_approximation, "_TOGETHER", 500)
+    parts = counts.sample(KEY, (30,))
+    for name, values in whole.items():
+        np.testing.assert_allclose(parts[name], values, atol=1e-8)
+    scores = (np.asarray(whole["z"]) - counts.mean["z"]) / counts.standard_deviation["z"]
+    assert abs(scores.mean()) < 0.5 and 0.7 < scores.std() < 1.3
+
+
+def test_everything_of_the_result(counts):
+    assert len(counts.summary().columns["site"]) == 26
+    predicted = lb.predict(counts, COUNTS, key=KEY)
+    assert np.corrcoef(predicted.mean, COUNTS)[0, 1] > 0.9
+    arviz = counts.to_arviz(num_samples=50)
+    assert arviz.posterior["z"].shape == (1, 50, 24)
+    assert [m.name for m in counts.marginals] == ["b", "log_s"]
+
+
+def test_gaussian_effects_are_integrated_exactly():
+    y = RNG.normal(size=12)
+
+    def normal(y):
+        tau = numpyro.sample("tau", dist.HalfNormal(2))
+        with numpyro.plate("groups", len(y)):
+            z = numpyro.sample("z", dist.Normal(0, tau))
+            numpyro.sample("y", dist.Normal(z, 0.5), obs=y)
+
+    sparse, dense = (lb.nested(normal, y, structure=s) for s in ("sparse", "dense"))
+    assert sparse.pareto_k == -np.inf and "exactly Gaussian" in repr(sparse)
+    assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
+    within(sparse.mean, dense.mean, dense.standard_deviation, 0.04)
+    factors = lb.compare({"sparse": sparse, "dense": dense}).columns
+    assert max(map(abs, np.diff(factors["log evidence"]))) < 1e-6
+
+
+def test_saved_and_loaded(both, tmp_path):
+    model, args, _, fit = both
+    fit.save(tmp_path / "fit.npz")
+    loaded = lb.load(tmp_path / "fit.npz", model, *args)
+    assert repr(loaded) == repr(fit) and isinstance(loaded.effects, SparseEffects)
+    draws = fit.sample(KEY, (5,))
+    for name, values in loaded.sample(KEY, (5,)).items():
+        np.testing.assert_array_equal(values, draws[name])
+    loaded.save(tmp_path / "again.npz")
+    with np.load(tmp_path / "fit.npz") as one, np.load(tmp_path / "again.npz") as other:
+        assert set(one.files) == set(other.files)
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+DAMAGE = {
+    "entries": ("conditional/entries", lambda x: x[:, 1:]),
+    "points": ("conditional/left", lambda x: x[1:]),
+    "places": ("conditional/layout/rows", lambda x: x[:-1]),
+    "no places": ("conditional/layout/cols", lambda x: None),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_file_is_refused(counts, tmp_path, name):
+    counts.save(tmp_path / "fit.npz")
+    field, damage = DAMAGE[name]
+    with np.load(tmp_path / "fit.npz") as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    changed = damage(arrays.pop(f"grid/{field}"))
+    if changed is not None:
+        arrays[f"grid/{field}"] = changed
+    np.savez(tmp_path / "fit.npz", **arrays)
+    with pytest.raises(lb.LaplaceError, match=r"(?s)not\s+a\s+whole\s+file"):
+        lb.load(tmp_path / "fit.npz", series, COUNTS)
+
+
+def test_a_file_of_another_curvature_is_refused(counts, tmp_path):
+    """Its draws would be the same: they are stretched to the deviations."""
+    counts.save(tmp_path / "fit.npz")
+    with np.load(tmp_path / "fit.npz") as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    arrays["grid/conditional/entries"] = 1.1 * arrays["grid/conditional/entries"]
+    np.savez(tmp_path / "fit.npz", **arrays)
+    with pytest.raises(lb.LaplaceError, match="deviations are not"):
+        lb.load(tmp_path / "fit.npz", series, COUNTS)
+
+
+def flat_scale(y):
+    log_tau = numpyro.sample("log_tau", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with numpyro.plate("groups", len(y)):
+        z = numpyro.sample("z", dist.Normal(0, jnp.exp(log_tau)))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y)
+
+
+def rounded(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", len(y)):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(jnp.round(z), 1), obs=y)
+
+
+def full(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Normal(0, tau).expand([600]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(jnp.cumsum(z))).to_event(1), obs=y)
+
+
+def flat_effects(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    z = numpyro.sample("z", REALS)
+    numpyro.sample("y", dist.Poisson(jnp.exp(tau * z)).to_event(1), obs=y)
+
+
+REFUSED = {
+    "structure": (of_groups, COUNTS, "banded", ValueError, "structure is .* not 'banded'"),
+    "improper": (
+        flat_scale,
+        COUNTS,
+        "sparse",
+        lb.NotConverged,
+        "'log_tau'.* (has no mode|not fall)",
+    ),
+    "a jump": (rounded, RNG.normal(size=6), "sparse", lb.NotConverged, "cannot be integrated out"),
+    "full": (full, np.ones(600), "sparse", lb.UnsupportedModel, "not sparse"),
+    "no mode": (
+        flat_effects,
+        COUNTS,
+        "sparse",
+        lb.NotConverged,
+        "z cannot be integrated out where",
+    ),
+    "support": (of_groups, COUNTS - 1, "sparse", lb.NonFinite, "outside the support"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    model, y, structure, error, words = REFUSED[name]
+    with pytest.raises(error, match=f"(?s){words}"):
+        lb.nested(model, y, over=None if model is not flat_effects else "tau", structure=structure)
+
+
+def test_dense_effects_are_none_of_these():
+    density = ModelDensity.of(series, (COUNTS,))
+    assert type(lb.nested(series, COUNTS, over=("b", "log_s")).effects) is Effects
+    assert SparseEffects(density, ("b", "log_s")).held < Effects(density, ("b", "log_s")).held
