@@ -105,8 +105,8 @@ class SparseIntegral:
         return np.asarray(apart, bool)
 
     def begin_at(self, z: Float[np.ndarray, " d"]) -> None:
-        """Where the next search begins."""
-        self._mode = z
+        """Let the next search begin there, and no other beside it."""
+        self._mode, self._searches, self.two_modes = z, 1, False
 
     def found(self) -> tuple[np.ndarray, SparsePrecision]:
         """The mode that was found last, shape (d,), and the precision there."""
