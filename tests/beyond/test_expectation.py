@@ -297,7 +297,7 @@ def test_a_constant_is_its_mean():
         (lambda s: jnp.where(s["theta"] < 1e-6, 1.0, 0.0), "delta", "derivatives of <lambda>"),
         (likely, "tierney_kadane", "likely returns bool, which has no derivative"),
         (contrast, "tierney_kadane", "not of one sign .* method='delta'"),
-        (lambda s: s["thta"], None, "takes a site 'thta' that coin does not have; it has 'theta'"),
+        (lambda s: s["phi"], None, "takes a site 'phi' that coin does not have; it has 'theta'"),
         (lambda s: np.log(s["theta"]), None, "asks for numbers .* with jax.numpy"),
         (lambda s: 1.0 if s["theta"] > 0.5 else 0.0, None, "asks for numbers .* jnp.where"),
         (lambda s: s, None, "returns a dict, not an array of real numbers"),
