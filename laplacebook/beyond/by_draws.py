@@ -19,6 +19,7 @@ from laplacebook.fit.functions import (
     Of,
     functions_table,
     number_of_draws,
+    require_levels,
     weighted_deviation,
     weighted_mean,
     weighted_quantiles,
@@ -70,12 +71,18 @@ class ByDraws(Approximation):
 
     @property
     def mean(self) -> dict[str, Array]:
-        """Posterior means by site, on the scale on which the user wrote the model."""
+        """Posterior means by site, on the scale on which the user wrote the model.
+
+        NaN where a few draws carry it, as in a very long tail.
+        """
         return self._each(weighted_mean)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
-        """Posterior standard deviations by site, on the scale on which the user wrote the model."""
+        """Posterior standard deviations by site, on the scale on which the user wrote the model.
+
+        NaN where a few draws carry it, as in a long tail.
+        """
         return self._each(weighted_deviation)
 
     def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
@@ -88,14 +95,18 @@ class ByDraws(Approximation):
             A dict of site -> array of shape ``(P, *site shape)``.
 
         Raises:
-            ValueError: a probability is not between 0 and 1, or they are not a vector.
+            ValueError: a probability is not between 0 and 1, or beyond the draws; they are not a vector.
         """
         levels = np.asarray(probabilities, float)
         if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
             raise ValueError(
                 f"probabilities must be a vector of numbers between 0 and 1, not {levels}"
             )
+        self._require_levels(levels)
         return self._each(lambda values, weights: weighted_quantiles(values, weights, levels))
+
+    def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
+        require_levels(levels, self._joint[1])
 
     def summary(self, probability: float = 0.9, of: Of | None = None) -> Table:
         """Mean, standard deviation and a central interval of each number of each latent site.
@@ -158,7 +169,7 @@ class ByDraws(Approximation):
             key: a JAX random key; a fixed one by default.
             num_samples: how many draws, all in one chain: they are independent.
             log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
-                ``arviz.waic``.
+                ``arviz.waic``; NaN where a mask hides it.
             posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
 
         Returns:
@@ -168,7 +179,8 @@ class ByDraws(Approximation):
         Raises:
             ImportError: ArviZ is not installed.
             ValueError: ``num_samples`` is not a number of 1 or more.
-            UnsupportedModel: the last two are asked of a model that observes no data.
+            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
+                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
         """
         require_number("num_samples", num_samples)
         to_draw = jax.random.key(0) if key is None else key

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
-from laplacebook.beyond.function_of_sites import numbers_at
 from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of
+from laplacebook.fit.function_of_sites import numbers_at
 from laplacebook.gaussian.precision import DensePrecision, Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity

@@ -20,10 +20,10 @@ from laplacebook.base.pytrees import STATIC, is_traced, loud
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined, pareto_k, usable_below
 from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
-from laplacebook.beyond.function_of_sites import call_of, numbers_at, shape_of, varies
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.evidence.expansion import why_not_expanded
 from laplacebook.evidence.importance import proposal_of, weighted_draw
+from laplacebook.fit.function_of_sites import call_of, numbers_at, shape_of, varies
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import Precision

@@ -20,7 +20,7 @@ from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.fit.functions import number_of_draws
 from laplacebook.fit.laplace import by_height, distinct, log_joint
-from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.require_fit import require_fit, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import improper_evidence
@@ -29,6 +29,8 @@ from laplacebook.model.density import ModelDensity
 
 KIND = "mixture"  # in the header of a file
 _ROWS = 10  # shares that are printed
+_LEAST = 64  # pairs of draws of a component
+_LEFT_OUT = 0.01  # of the evidence
 _OVERLAP = (
     0.1  # of the mass that another component holds at the mode of one: the evidence counts it twice
 )
@@ -70,11 +72,12 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
       shares 0.5, 0.5: distinct modes, copies by symmetry among them, count each
       log evidence -2.9244
     """
-    several = [fits] if isinstance(fits, LaplaceApproximation) else list(fits)
+    several = list(fits) if isinstance(fits, Iterable) else [fits]
     if not several:
         raise ValueError("mixture takes one fit or more, and here is none")
     for fit in several:
         require_fit(fit, mappable=False)
+        require_posterior(fit.density)
     require_numbers("mixture", several)
     found = [mode for fit in several for mode in (replace(fit, other_modes=()), *fit.other_modes)]
     _require_same(found)
@@ -88,6 +91,11 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
         ValueError: they are not.
     """
     first, *others = fits
+    if others and first.settings.structure == "last_layer":
+        raise ValueError(
+            "Of a last layer the layers before are known, and others at each mode: these are fits of several "
+            "models, each with a posterior of its own."
+        )
     for fit in others:
         if (fit.density.sites, fit.space) != (first.density.sites, first.space):
             raise ValueError(
@@ -113,8 +121,8 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
 class MixtureApproximation(ByDraws):
     """Several Gaussians, each weighted by its evidence: what :func:`mixture` returns.
 
-    Moments and quantiles are those of 16,384 draws with a fixed key, equally many of each component, in pairs to both
-    sides, weighted by the shares.
+    Moments and quantiles are those of 16,384 draws with a fixed key (fewer above 4,096 coordinates), of each
+    component by its share and at least 128, in pairs to both sides.
 
     In the book: :doc:`/book/accuracy`.
 
@@ -157,6 +165,7 @@ class MixtureApproximation(ByDraws):
     ) -> Float[Array, "*S D"]:
         """Draws in the coordinates of the fits, shape ``sample_shape + (D,)``."""
         require_sample_shape(sample_shape)
+        require_numbers("sample", key)
         to_component, to_draw = split_into(key)
         number = int(np.prod(sample_shape))
         logs = jnp.log(jnp.asarray(self.shares))
@@ -229,18 +238,44 @@ class MixtureApproximation(ByDraws):
         if len(self.components) == 1:
             return 0.0
         modes = np.stack([np.asarray(one.mode_vector) for one in self.components])
-        logs = log_gaussians(self.components, modes) + np.log(self.shares)[:, None]
+        with np.errstate(divide="ignore"):
+            logs = log_gaussians(self.components, modes) + np.log(self.shares)[:, None]
         own = np.diagonal(logs) - host_logsumexp(logs.T)
         return float(1 - self.shares @ np.exp(own))
 
     @cached_property
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:
-        size, number = self.components[0].mode_vector.size, len(self.components)
-        each = -(-number_of_draws(size) // number)
-        normal = np.random.default_rng(1).standard_normal((each, size))
-        index = np.repeat(np.arange(number), 2 * each)
-        u = self.points(index, np.tile(np.r_[normal, -normal], (number, 1)))
+        each, size = self._pairs, self.components[0].mode_vector.size
+        normal = np.random.default_rng(1).standard_normal((each.max(), size))
+        both = np.concatenate([np.r_[normal[:n], -normal[:n]] for n in each])
+        u = self.points(np.repeat(np.arange(len(each)), 2 * each), both)
         return u, np.repeat(self.shares / (2 * each), 2 * each)
+
+    @property
+    def _pairs(self) -> Int[np.ndarray, " K"]:
+        """How many pairs of draws stand for each component."""
+        number = number_of_draws(self.components[0].mode_vector.size)
+        return np.maximum(np.ceil(number * self.shares), _LEAST).astype(int)
+
+    @property
+    def moment_error(self) -> float:
+        """The standard error of its means, in standard deviations."""
+        return float(np.sqrt(np.sum(self.shares**2 / self._pairs)))
+
+
+def left_out(fit: LaplaceApproximation) -> str | None:
+    """That a fit knows other modes with some of the evidence, which what is made of it leaves out; or None.
+
+    Args:
+        fit: of one mode.
+    """
+    if not fit.other_modes:
+        return None
+    logs = np.array([float(one.log_evidence) for one in (fit, *fit.other_modes)])
+    share = 1 - np.exp(logs[0] - host_logsumexp(logs))
+    if share <= _LEFT_OUT:
+        return None
+    return f"it leaves out other modes that were found, with {share:.0%} of the evidence; lb.mixture joins them"
 
 
 def log_gaussians(

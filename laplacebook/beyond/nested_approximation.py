@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_sample_shape
+from laplacebook.base.checks import require_numbers, require_sample_shape
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import USABLE
@@ -126,6 +126,7 @@ class NestedApproximation(ByDraws):
     ) -> Float[Array, "*S D"]:
         """The same draws in the unconstrained space, shape ``sample_shape + (D,)``."""
         require_sample_shape(sample_shape)
+        require_numbers("sample", key)
         number = int(np.prod(sample_shape))
         to_hyper, to_effects = split_into(key)
         uniform, order = split_into(to_hyper)
@@ -291,6 +292,9 @@ class NestedApproximation(ByDraws):
             else (of_effects[s.name], equal)
             for s in self.density.sites
         }
+
+    def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
+        """The points of the hyperparameters fill the cells of the grid, and reach beyond as many draws."""
 
     @cached_property
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:

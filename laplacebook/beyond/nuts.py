@@ -14,7 +14,7 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.progress import is_shown
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.numpyro_and_arviz import inference_data
-from laplacebook.fit.require_fit import require_approximation
+from laplacebook.fit.require_fit import require_approximation, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
@@ -69,7 +69,7 @@ def nuts(
     Raises:
         TypeError: ``approx`` is no approximation.
         ValueError: a number is none; ``approx`` is a batch; within a compiled program.
-        UnsupportedModel: the fit is in the constrained space.
+        UnsupportedModel: the fit is in the constrained space, or one of maximum likelihood.
         ImportError: ArviZ is not installed.
         LaplaceError: the fit failed.
 
@@ -89,9 +89,10 @@ def nuts(
         "num_chains": num_chains,
     }.items():
         require_number(name, number)
-    require_approximation(approx)
+    require_approximation(approx, mappable=False)
     require_numbers("nuts", (approx, key))
     density = approx.density
+    require_posterior(density)
     if density.space != "unconstrained":
         raise UnsupportedModel(
             "This fit is in the constrained space, whose edges stop the sampler.",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from os import PathLike
 
 import jax
@@ -13,11 +14,14 @@ from laplacebook.base.checks import require_number, require_numbers, require_sam
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.weights import mean_of_weights, pareto_smoothed, usable_below
+from laplacebook.base.weights import pareto_k, pareto_smoothed, usable_below
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.mixture import left_out
+from laplacebook.beyond.skewed import SkewedApproximation
 from laplacebook.beyond.weighted_draws import weighted_draws
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.require_fit import require_approximation
+from laplacebook.fit.require_fit import require_approximation, require_posterior
+from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Archive, add
 from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
@@ -38,8 +42,9 @@ def resampled(
 ) -> "ResampledApproximation":
     """Draws of the posterior: those of an approximation, weighted, and drawn again by their weights.
 
-    Half of S draws u are the approximation's own and half Student-t with five degrees of freedom about its modes; r is
-    the mixture of the two. The largest of the weights p(D, u) / r(u) are replaced by quantiles of the Pareto
+    Half of S draws u (an even number) are the approximation's own and half Student-t with five degrees of freedom about
+    its modes; r is the mixture of the two. Of a nested approximation half are Gaussian given the hyperparameters, and
+    half have skew marginals. The largest of the weights p(D, u) / r(u) are replaced by quantiles of the Pareto
     distribution fitted to them, whose shape k-hat tells whether a mean of them can be trusted: up to 0.7 its error
     falls usefully as draws are added (Vehtari, Simpson, Gelman, Yao, Gabry 2024, Journal of Machine Learning Research
     25, 72; Yao, Vehtari, Simpson, Gelman 2018, "Yes, but did it work?", ICML). What no draw reaches, such as a mode far
@@ -60,7 +65,9 @@ def resampled(
     Raises:
         TypeError: ``approx`` is no such approximation.
         ValueError: ``num_samples`` is no such number; ``approx`` is a batch; within a compiled program.
-        LaplaceError: Pareto k-hat of the weights is above 0.7, or a few draws carry them; the fit failed.
+        UnsupportedModel: it is a maximum likelihood fit.
+        LaplaceError: Pareto k-hat of the weights is above 0.7 (less for fewer than 2,200 draws), or a few draws
+            carry them; the fit failed.
         NonFinite: the log joint is NaN at a draw.
 
     >>> import numpyro, numpyro.distributions as dist
@@ -73,37 +80,41 @@ def resampled(
     Resampled draws of coin, D = 1
       site     mean      sd     5 %    95 %
       theta  0.7702  0.1123  0.5643  0.9276
-      Pareto k-hat -1.21, effective sample size 9,620 of 10,000 draws
+      Pareto k-hat -1.21, effective sample size 9,624 of 10,000 draws
       log evidence -4.699 ± 0.002
     """
     require_number("num_samples", num_samples)
     if num_samples < _FEWEST:
         raise ValueError(f"num_samples must be {_FEWEST} or more to tell a tail, not {num_samples}")
-    require_approximation(approx)
+    require_approximation(approx, mappable=False)
+    require_posterior(approx.density)
     require_numbers("resampled", (approx, key))
     if isinstance(approx, ResampledApproximation):
         raise TypeError(
             "These draws are resampled already; pass the approximation that they came from."
         )
     draws = weighted_draws(approx, key, num_samples, progress_bar)
-    smooth, k = pareto_smoothed(draws.log_weights)
-    worth = float(effective_sample_size(smooth))
-    allowed = usable_below(len(smooth))
-    if not k <= allowed or worth < _WORTH / 10:
+    k, allowed = pareto_k(draws.log_weights), usable_below(len(draws.u))
+    evidence = draws.log_evidence(k)
+    few = draws.effective_groups < _WORTH / 10 or not isfinite(float(evidence.standard_error))
+    if not k <= allowed or few:
+        worth = float(effective_sample_size(draws.log_weights))
         tail = f"Pareto k-hat of the weights is {k:.2f}, above {allowed:.2g}"
-        few = f"of {len(smooth):,} draws {worth:.0f} carry the weights"
+        carried = f"of {len(draws.u):,} draws about {worth:.0f} carry the weights"
         raise LaplaceError(
             f"The draws from {approx.density.name} cannot be put right by weights: "
-            f"{few if k <= allowed else tail}.",
+            f"{carried if k <= allowed else tail}.",
             causes=[
                 "a posterior far from the approximation, such as effects with an unknown scale",
                 "many coordinates, in each of which the approximation is a little off",
+                "another mode, which a stray draw has reached: starts=8 looks for it, and lb.mixture joins both",
+                "a fit in the constrained space, few of whose draws are inside of the support",
             ],
             remedy="integrate the hyperparameters of a hierarchy, lb.nested(model, ...); or sample, "
             "lb.nuts(approx, key).",
         )
-    evidence = mean_of_weights(draws.log_weights, k)
-    return ResampledApproximation(approx, draws.u, smooth, k, evidence)
+    smooth, _ = pareto_smoothed(draws.log_weights)
+    return ResampledApproximation(approx, draws.u, smooth, k, evidence, draws.effective_groups)
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,6 +133,7 @@ class ResampledApproximation(ByDraws):
         log_weights: smoothed, so that their exponentials sum to one, shape (S,).
         pareto_k: Pareto k-hat of the weights.
         importance_log_evidence: the log evidence, by the weights as they were.
+        effective_sample_size: how many draws of the posterior they are worth.
     """
 
     proposal: Approximation
@@ -129,6 +141,7 @@ class ResampledApproximation(ByDraws):
     log_weights: Float[np.ndarray, " S"]
     pareto_k: float
     importance_log_evidence: Estimate
+    effective_sample_size: float
 
     @property
     def title(self) -> str:
@@ -146,11 +159,6 @@ class ResampledApproximation(ByDraws):
         return float(self.importance_log_evidence.value)
 
     @property
-    def effective_sample_size(self) -> float:
-        """How many draws of the posterior the weighted draws are worth."""
-        return float(effective_sample_size(self.log_weights))
-
-    @property
     def moment_error(self) -> float:
         """The standard error of its means, in standard deviations."""
         return self.effective_sample_size**-0.5
@@ -161,16 +169,22 @@ class ResampledApproximation(ByDraws):
     ) -> Float[Array, "*S D"]:
         """Draws in the coordinates of the proposal, shape ``sample_shape + (D,)``, with replacement."""
         require_sample_shape(sample_shape)
+        require_numbers("sample", key)
         number = int(np.prod(sample_shape))
         index = jax.random.categorical(key, jnp.asarray(self.log_weights), shape=(number,))
-        return jnp.asarray(self.u[np.asarray(index)], float).reshape(*sample_shape, -1)
+        return jnp.asarray(self.u[np.asarray(index)], float).reshape(*sample_shape, self.u.shape[1])
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked: that the draws are worth fewer than 400."""
-        worth = self.effective_sample_size
-        if worth >= _WORTH:
-            return None
+        """What :attr:`doubt` says where no diagnosis was asked: that the draws are worth fewer than 400.
+
+        Or that the fit knows other modes, with more than 1 % of the evidence.
+        """
+        worth, proposal = self.effective_sample_size, self.proposal
+        gaussian = proposal.gaussian if isinstance(proposal, SkewedApproximation) else proposal
+        others = left_out(gaussian) if isinstance(gaussian, LaplaceApproximation) else None
+        if others is not None or worth >= _WORTH:
+            return others
         return f"its {len(self.u):,} draws are worth {worth:.0f} of the posterior; take more"
 
     def save(self, path: str | PathLike) -> None:
@@ -189,6 +203,7 @@ class ResampledApproximation(ByDraws):
             "pareto_k": self.pareto_k,
             "log_evidence": float(evidence.value),
             "standard_error": float(evidence.standard_error),
+            "effective_sample_size": self.effective_sample_size,
         }
         add(path, {KIND: numbers}, {U: self.u, _LOG_WEIGHTS: self.log_weights})
 
@@ -211,7 +226,8 @@ class ResampledApproximation(ByDraws):
         if u.shape != (*log_weights.shape, proposal.density.dimension):
             raise ValueError("its draws are of another dimension")
         evidence = Estimate(numbers["log_evidence"], numbers["standard_error"])
-        return cls(proposal, u, log_weights, numbers["pareto_k"], evidence)
+        worth = numbers["effective_sample_size"]
+        return cls(proposal, u, log_weights, numbers["pareto_k"], evidence, worth)
 
     def _lines(self) -> list[str]:
         return [

@@ -20,9 +20,10 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.mixture import left_out
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.fit.functions import number_of_draws
-from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.require_fit import require_fit, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import improper_evidence
@@ -86,6 +87,7 @@ def skewed(approx: LaplaceApproximation) -> "SkewedApproximation":
     """
     require_fit(approx, mappable=False)
     require_numbers("skewed", approx)
+    require_posterior(approx.density)
     settings = approx.settings
     if settings.curvature != "hessian" or settings.structure not in EXACT:
         raise UnsupportedModel(
@@ -113,8 +115,9 @@ def skewed(approx: LaplaceApproximation) -> "SkewedApproximation":
 class SkewedApproximation(ByDraws):
     """A Gaussian made skew by third derivatives: what :func:`skewed` returns.
 
-    Moments and quantiles are those of 8,192 pairs of draws to both sides of the mode with a fixed key, each
-    weighted by its probability: means have a standard error of less than a hundredth of the standard deviation.
+    Moments and quantiles are those of 8,192 pairs of draws (fewer above 4,096 coordinates) to both sides of the mode
+    with a fixed key, each weighted by its probability: means have a standard error of about a hundredth of the
+    standard deviation.
 
     In the book: the order of what is left out, :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
 
@@ -161,6 +164,7 @@ class SkewedApproximation(ByDraws):
     ) -> Float[Array, "*S D"]:
         """Draws in the coordinates of the fit, shape ``sample_shape + (D,)``."""
         require_sample_shape(sample_shape)
+        require_numbers("sample", key)
         to_offset, to_side = split_into(key)
         number, size = int(np.prod(sample_shape)), self.gaussian.mode_vector.size
         offset = _offsets(
@@ -172,9 +176,13 @@ class SkewedApproximation(ByDraws):
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked: that the cubic term is above 0.4 nats."""
-        if self.cubic <= _DOUBTFUL:
-            return None
+        """What :attr:`doubt` says where no diagnosis was asked: that the cubic term is above 0.4 nats.
+
+        Or that the fit knows other modes, with more than 1 % of the evidence.
+        """
+        others = left_out(self.gaussian)
+        if others is not None or self.cubic <= _DOUBTFUL:
+            return others
         return (
             f"the cubic term is {self.cubic:.2f} nats at a typical draw, so that the terms that are left out "
             "are not small"

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from laplacebook.base.estimate import Estimate, effective_sample_size, log_mean
 from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.weights import defined
+from laplacebook.base.weights import defined, mean_of_weights
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
 from laplacebook.beyond.nested_approximation import NestedApproximation
@@ -34,11 +35,32 @@ class WeightedDraws(NamedTuple):
         u: in the coordinates of the fit, shape (S, D).
         log_weights: the log joint less the log density of each, shape (S,).
         together: so many after each other depend on one another; S is a multiple of it.
+        rounding: of the log joint.
     """
 
     u: np.ndarray
     log_weights: np.ndarray
     together: int
+    rounding: float
+
+    def log_evidence(self, k: float) -> Estimate:
+        """The log evidence by the weights, with their error and that of rounding.
+
+        Args:
+            k: Pareto k-hat of the weights.
+        """
+        mean = mean_of_weights(self.log_weights, k)
+        error = max(float(mean.standard_error), float(log_mean(self._groups).standard_error))
+        return Estimate(mean.value, float(np.hypot(error, self.rounding)))
+
+    @property
+    def effective_groups(self) -> float:
+        """How many independent draws from the posterior they are worth."""
+        return float(effective_sample_size(self._groups))
+
+    @property
+    def _groups(self) -> Float[np.ndarray, " G"]:
+        return logsumexp(self.log_weights.reshape(-1, self.together)) - log(self.together)
 
 
 @in_full_precision
@@ -89,7 +111,8 @@ def weighted_draws(
     ) - log(2)
     heights = at_many(_log_joint, (approx.density,), u, progress_bar)
     log_weights = np.asarray(heights, float) - log_q
-    return WeightedDraws(u, defined(log_weights, approx.density.name, "draws"), 1)
+    weights = defined(log_weights, approx.density.name, "draws")
+    return WeightedDraws(u, weights, 1, _rounding(np.asarray(heights)))
 
 
 def components_of(
@@ -126,7 +149,8 @@ def _own_log_density(
 
 
 def _mixed(logs: Float[np.ndarray, "K S"], shares: Float[np.ndarray, " K"]) -> np.ndarray:
-    return logsumexp((logs + np.log(shares)[:, None]).T)
+    with np.errstate(divide="ignore"):
+        return logsumexp((logs + np.log(shares)[:, None]).T)
 
 
 def _log_student(squares: Float[np.ndarray, "K S"], size: int) -> np.ndarray:
@@ -158,4 +182,10 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     log_joint = fit.effects.log_joint(given.hyper, effects.reshape(groups, _TOGETHER, -1)).ravel()
     log_q = skewed.log_densities(given, index, effects - given.mode[index])
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
-    return WeightedDraws(u, defined(log_joint - log_q, fit.density.name, "draws"), _TOGETHER)
+    weights = defined(log_joint - log_q, fit.density.name, "draws")
+    return WeightedDraws(u, weights, _TOGETHER, _rounding(log_joint))
+
+
+def _rounding(heights: Float[np.ndarray, " S"]) -> float:
+    finite = heights[np.isfinite(heights)]
+    return float(jnp.finfo(jnp.result_type(float)).eps) * float(np.max(abs(finite), initial=0))

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.errors import NonFinite
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.table import Table, percentages, tails
+from laplacebook.fit.function_of_sites import traced_shape
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.sites import Site
@@ -20,6 +21,8 @@ from laplacebook.model.sites import Site
 #: names of ``numpyro.deterministic`` sites, or functions of the dict of sites by the names of their rows
 Of = str | Sequence[str] | Mapping[str, Callable[[dict[str, Array]], Any]]
 _MOST, _FEWEST = 8192, 256  # draws that stand for an approximation
+_CARRIED = 25  # draws that are to carry a mean: then it is off by a fifth of its spread, about
+_TAIL = 3  # draws beyond a quantile
 _NUMBERS = 2**25  # in all of them: a quarter of a gigabyte
 
 
@@ -39,15 +42,42 @@ def symmetric_draws(mode: Float[Numbers, " D"], precision: Precision) -> Float[n
 def weighted_mean(
     values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
 ) -> Float[np.ndarray, " n"]:
-    """Of draws with weights that sum to one."""
-    return weights @ values
+    """Of draws with weights that sum to one; NaN where a few of them carry it, as in a very long tail."""
+    mean = weights @ values
+    return np.where(_is_carried(weights[:, None] * abs(values - mean)), np.nan, mean)
 
 
 def weighted_deviation(
     values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
 ) -> Float[np.ndarray, " n"]:
-    """The standard deviation of draws with weights that sum to one."""
-    return np.sqrt(weights @ (values - weights @ values) ** 2)
+    """The standard deviation of draws with weights that sum to one; NaN where a few of them carry it."""
+    parts = weights[:, None] * (values - weights @ values) ** 2
+    return np.where(_is_carried(parts), np.nan, np.sqrt(parts.sum(axis=0)))
+
+
+def _is_carried(parts: Float[np.ndarray, "S n"]) -> np.ndarray:
+    """Whether a few of the parts are most of their sum."""
+    squares = np.sum(parts**2, axis=0)
+    return (parts.sum(axis=0) ** 2 < _CARRIED * squares) & (squares > 0)
+
+
+def require_levels(levels: Float[np.ndarray, " P"], weights: Float[np.ndarray, " S"]) -> None:
+    """Refuse quantiles that lie beyond the draws.
+
+    Args:
+        levels: their probabilities, shape (P,).
+        weights: of the draws, which sum to one, shape (S,).
+
+    Raises:
+        ValueError: a tail has fewer than three draws of equal weight.
+    """
+    worth = float(1 / np.sum(weights**2))
+    extreme = levels[np.minimum(levels, 1 - levels) * worth < _TAIL]
+    if extreme.size:
+        raise ValueError(
+            f"The quantile at {extreme[0]:g} lies beyond the draws, which are worth {worth:,.0f}: ask for "
+            f"probabilities between {_TAIL / worth:.2g} and 1 - {_TAIL / worth:.2g}."
+        )
 
 
 def weighted_quantiles(
@@ -81,12 +111,24 @@ def functions_table(
 
     Raises:
         ValueError: there is no such site; ``probability`` is not between 0 and 1.
-        UnsupportedModel: a function returns no numbers.
+        UnsupportedModel: a function returns no numbers, or asks for some.
+        NonFinite: it is not finite at a draw.
     """
     ends = tails(probability)
-    functions = _functions(density, of)
-    shapes = jax.eval_shape(functions.values, density, u[0])
+    require_levels(np.asarray(ends), weights)
+    functions = _Functions(of if isinstance(of, Mapping) else _named(density, of))
+    shapes = functions.shapes(density, jnp.asarray(u[0]))
     flat = np.asarray(at_many(functions, (density,), u, progress_bar=False), float)
+    bad = np.mean(~np.isfinite(flat).all(axis=1))
+    if bad:
+        raise NonFinite(
+            f"A function of the sites of {density.name} is NaN or infinite at {bad:.2%} of the draws.",
+            causes=[
+                "a logarithm or a root of what may be negative",
+                "a quotient by what may be zero",
+            ],
+            remedy="write it so that it is finite wherever the sites have draws.",
+        )
     columns: dict[str, Any] = {
         "site": [
             row
@@ -105,47 +147,68 @@ class _Functions:
     """Functions of one draw, as one vector."""
 
     def __init__(self, functions: Mapping[str, Callable]) -> None:
+        for name, function in functions.items():
+            if not callable(function):
+                raise TypeError(
+                    f"of[{name!r}] is a function of the dict of sites, such as lambda s: s['a'] ** 2, not an "
+                    f"object of type {type(function).__name__}."
+                )
+        if not functions:
+            raise ValueError("of= names no function")
         self.functions = functions
 
-    def values(self, density: ModelDensity, u: Array) -> dict[str, Array]:
-        """By name, at a vector of all coordinates."""
-        trace, _ = density.trace(u)
-        sites = density.terms(u).values | {
-            name: site["value"] for name, site in trace.items() if site["type"] == "deterministic"
-        }
-        return {name: _numbers(name, function(sites)) for name, function in self.functions.items()}
+    def shapes(self, density: ModelDensity, u: Array) -> dict[str, jax.ShapeDtypeStruct]:
+        """Of what they return, by name."""
+        names = [site.name for site in density.sites] + deterministic(density)
+
+        def shape(name: str, function: Callable) -> jax.ShapeDtypeStruct:
+            return traced_shape(name, lambda u: function(_sites(density, u)), density, names, u)
+
+        return {name: shape(name, function) for name, function in self.functions.items()}
 
     def __call__(self, density: ModelDensity, u: Array) -> Array:
-        return jnp.concatenate([jnp.ravel(x) for x in self.values(density, u).values()])
+        sites = _sites(density, u)
+        found = [jnp.ravel(jnp.asarray(f(sites), float)) for f in self.functions.values()]
+        return jnp.concatenate(found)
 
 
-def _functions(density: ModelDensity, of: Of) -> _Functions:
-    if isinstance(of, Mapping):
-        return _Functions(of)
-    names = [of] if isinstance(of, str) else list(of)
-    known: set[str] = set()
+def deterministic(density: ModelDensity) -> list[str]:
+    """The names of the deterministic sites of a model that holds its data."""
+    if not density.has_data:
+        return []
+    known: list[str] = []
 
     def look(u: Array) -> None:
-        trace, _ = density.trace(u)
-        known.update(n for n, site in trace.items() if site["type"] == "deterministic")
+        known.extend(_deterministic(density, u))
 
     jax.eval_shape(look, jax.ShapeDtypeStruct((density.dimension,), jnp.result_type(float)))
-    known |= {site.name for site in density.sites}
+    return known
+
+
+def _deterministic(density: ModelDensity, u: Array) -> dict[str, Array]:
+    trace, _ = density.trace(u)
+    return {name: site["value"] for name, site in trace.items() if site["type"] == "deterministic"}
+
+
+def _sites(density: ModelDensity, u: Array) -> dict[str, Array]:
+    """The latent sites and, of a model that holds its data, the deterministic ones."""
+    more = _deterministic(density, u) if density.has_data else {}
+    return density.terms(u).values | more
+
+
+def _named(density: ModelDensity, of: Any) -> dict[str, Callable]:
+    """The functions that take the sites of these names."""
+    if callable(of):
+        raise TypeError('of= takes functions by the names of their rows: of={"name": function}')
+    names = [of] if isinstance(of, str) else list(of)
+    known = [site.name for site in density.sites] + deterministic(density)
     unknown = [name for name in names if name not in known]
-    if unknown or not names:
+    if unknown and not density.has_data:
+        raise density.without_data()  # type: ignore[attr-defined]
+    if unknown:
         raise ValueError(
-            f"{density.name} has no site {', '.join(map(repr, unknown)) or '(none is named)'}; it has "
+            f"{density.name} has no site {', '.join(map(repr, unknown))}; it has "
             f"{', '.join(sorted(known))}. Other numbers are functions of the sites: "
             'of={"ratio": lambda sites: sites["a"] / sites["b"]}.'
         )
-    return _Functions({name: lambda sites, name=name: sites[name] for name in names})
-
-
-def _numbers(name: str, value: Any) -> Array:
-    try:
-        return jnp.asarray(value, float)
-    except (TypeError, ValueError) as error:
-        raise UnsupportedModel(
-            f"The function '{name}' returns a {type(value).__name__}, and no array of numbers.",
-            remedy="return a number or an array; several go under names of their own.",
-        ) from error
+    return {name: lambda sites, name=name: sites[name] for name in names}

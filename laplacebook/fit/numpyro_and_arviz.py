@@ -12,7 +12,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, Key
 from numpyro import handlers
-from numpyro.distributions import biject_to
+from numpyro.distributions import MaskedDistribution, biject_to
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
@@ -22,7 +22,8 @@ from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.observations import observed_sites
+from laplacebook.model.distributions import wrapped
+from laplacebook.model.observations import observed_sites, scaled_sites
 
 
 class _LaplaceGuide(AutoLaplaceApproximation):
@@ -103,6 +104,7 @@ def to_arviz(
         )
     draws = values_at(density, u)
     if log_likelihood:
+        _require_each(density, observed)
         groups["log_likelihood"] = _log_likelihoods(density, u, tuple(observed))
     if posterior_predictive:
         args, kwargs = density.arguments
@@ -117,6 +119,26 @@ def to_arviz(
     return inference_data(**one_chain)
 
 
+def _require_each(density: ModelDensity, observed: Mapping[str, dict]) -> None:
+    """Refuse a model whose likelihood is not that of each datum.
+
+    Raises:
+        UnsupportedModel: some of it is in a factor, or a power.
+    """
+    u = density.start()
+    trace, log_probs = density.trace(u)
+    factors = [n for n in log_probs if trace[n]["is_observed"] and n not in observed]
+    scaled = [name for name in scaled_sites(density, u) if name in observed]
+    told = ((factors, "adds a factor for no datum"), (scaled, "scales the likelihood of data"))
+    for sites, what in told:
+        if sites:
+            raise UnsupportedModel(
+                f"{density.name} {what}, {', '.join(map(repr, sites))}: the log likelihoods of its data one by one "
+                "are not its likelihood.",
+                remedy="observe all data with obs= in numpyro.sample statements, unscaled.",
+            )
+
+
 @partial(jit_quickly, static_argnames="names")
 def _log_likelihoods(
     density: ModelDensity, u: Float[Array, "S D"], names: tuple[str, ...]
@@ -125,9 +147,18 @@ def _log_likelihoods(
 
     def at(u: Array) -> dict[str, Array]:
         sites = observed_sites(density, u)
-        return {name: sites[name]["fn"].log_prob(sites[name]["value"]) for name in names}
+        return {name: _log_probs(sites[name]) for name in names}
 
     return jax.lax.map(at, u)
+
+
+def _log_probs(site: dict) -> Array:
+    """Of each datum of an observed site; NaN where a mask hides it."""
+    fn, logs = site["fn"], site["fn"].log_prob(site["value"])
+    for layer in wrapped(fn):
+        if isinstance(layer, MaskedDistribution) and layer.batch_shape == fn.batch_shape:
+            logs = jnp.where(jnp.asarray(layer._mask), logs, jnp.nan)
+    return logs
 
 
 def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) -> Any:
@@ -142,7 +173,14 @@ def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) ->
 
     Raises:
         ImportError: ArviZ is not installed.
+        UnsupportedModel: a site has the name of one of ArviZ's axes.
     """
+    taken = [name for name in posterior if name in ("chain", "draw")]
+    if taken:
+        raise UnsupportedModel(
+            f"A site is called {taken[0]!r}, as ArviZ calls the axis of its draws.",
+            remedy="give the site another name.",
+        )
     try:
         import arviz
     except ImportError as error:

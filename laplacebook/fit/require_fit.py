@@ -9,7 +9,7 @@ from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import ModelDensity
+from laplacebook.model.density import LikelihoodDensity, ModelDensity
 
 
 def require_fit(approx: Any, *, mappable: bool = True) -> None:
@@ -37,8 +37,12 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
     require_converged(approx, "The fit")
 
 
-def require_approximation(approx: Any) -> None:
+def require_approximation(approx: Any, *, mappable: bool = True) -> None:
     """Refuse an approximation to compute with that is none, where one Gaussian is not needed.
+
+    Args:
+        approx: what is to be an approximation.
+        mappable: whether the function that takes it works within ``jax.vmap``.
 
     Raises:
         TypeError: it is something else.
@@ -46,7 +50,7 @@ def require_approximation(approx: Any) -> None:
     """
     if not isinstance(approx, LaplaceApproximation) and isinstance(approx, Approximation):
         return
-    require_fit(approx)
+    require_fit(approx, mappable=mappable)
 
 
 def require_converged(approx: LaplaceApproximation, what: str) -> None:
@@ -76,4 +80,17 @@ def require_proper(density: ModelDensity) -> None:
             f"The prior of {sites} is {density.without_prior}: the evidence is defined only up to a "
             "constant, and there is no number to estimate.",
             remedy="give these sites a proper prior, and fit with laplace.",
+        )
+
+
+def require_posterior(density: ModelDensity) -> None:
+    """Refuse a likelihood without priors, which has a maximum and no draws.
+
+    Raises:
+        UnsupportedModel: it is one.
+    """
+    if isinstance(density, LikelihoodDensity):
+        raise UnsupportedModel(
+            f"This is a maximum likelihood fit of {density.name}: without priors there is no posterior to draw from.",
+            remedy="fit with laplace.",
         )

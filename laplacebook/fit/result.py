@@ -257,7 +257,7 @@ class LaplaceApproximation(Approximation):
             key: a JAX random key; a fixed one by default.
             num_samples: how many draws, all in one chain: they are independent.
             log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
-                ``arviz.waic``.
+                ``arviz.waic``; NaN where a mask hides it.
             posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
 
         Returns:
@@ -267,7 +267,8 @@ class LaplaceApproximation(Approximation):
         Raises:
             ImportError: ArviZ is not installed.
             ValueError: ``num_samples`` is not a number of 1 or more.
-            UnsupportedModel: the last two are asked of a model that observes no data.
+            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
+                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
         """
         require_number("num_samples", num_samples)
         to_draw = jax.random.key(0) if key is None else key

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.table import Table
-from laplacebook.base.weights import mean_of_weights, pareto_k
+from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.weighted_draws import WeightedDraws
@@ -87,7 +87,7 @@ class MomentsDiagnosis(Judged):
             len(draws.u),
             k,
             float(effective_sample_size(draws.log_weights)),
-            mean_of_weights(draws.log_weights, k),
+            draws.log_evidence(k),
             moments(approx, draws),
             components,
             other_modes,

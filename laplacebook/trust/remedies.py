@@ -15,6 +15,9 @@ from laplacebook.beyond.nested import nested
 from laplacebook.beyond.resampled import resampled
 from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
 from laplacebook.evidence.corrected_evidence import DIMENSIONS
+from laplacebook.evidence.expansion import why_not_expanded
+from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.model.density import LikelihoodDensity
 from laplacebook.model.hierarchy import scales_of_effects
 from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE
 
@@ -43,11 +46,11 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
     Args:
         found: a ``Diagnosis``, whose class imports this module to have the property.
     """
-    if found.level == "good":
-        return ()
     density, approx = found.approx.density, "approx"
+    if found.level == "good" or isinstance(density, LikelihoodDensity):
+        return ()
     rows = []
-    if found.share_elsewhere > ELSEWHERE:
+    if found.share_elsewhere > ELSEWHERE and found.approx.settings.structure != "last_layer":
         approx = "lb.mixture([approx, *diagnosis.other_modes])"
         reason = f"{found.share_elsewhere:.0%} of the evidence lies in other modes"
         rows.append(Remedy(approx, reason, lambda key: _whole(found)))
@@ -55,28 +58,34 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
         reason = "moves means and quantiles towards the longer tail"
         rows.append(Remedy("lb.skewed(approx)", reason, lambda key: skewed(found.approx)))
     off = abs(float(found.evidence_difference.value))
-    if off > EVIDENCE[0] and _is_exact(found) and density.dimension <= DIMENSIONS:
+    expanded = why_not_expanded(found.approx, DIMENSIONS) is None and not density.improper
+    if off > EVIDENCE[0] and expanded:
         reason = "adds the next term of the log evidence, and tells what that leaves out"
         rows.append(Remedy("lb.corrected_evidence(approx)", reason))
     if found.pareto_k <= usable_below(found.num_samples) or density.dimension <= _FEW:
         reason = "weights put all of it right, if their k-hat allows"
         line = f"lb.resampled({approx}, key)"
-        rows.append(Remedy(line, reason, lambda key: resampled(_whole(found), key)))
+        whole = _whole if "mixture" in approx else _own
+        rows.append(Remedy(line, reason, lambda key: resampled(whole(found), key)))
     scales = scales_of_effects(density)
     if scales:
         args, kwargs = density.arguments
         line = f"lb.nested({density.name}, ...)"
         reason = f"integrates {' and '.join(map(repr, scales))} numerically, the effects by Laplace's method"
         rows.append(Remedy(line, reason, lambda key: nested(density.model, *args, **kwargs)))
-    rows.append(
-        Remedy(f"lb.nuts({approx}, key)", "samples the posterior, begun at draws of the fit")
-    )
+    if density.space == "unconstrained":
+        reason = "samples the posterior, begun at draws of the fit"
+        rows.append(Remedy(f"lb.nuts({approx}, key)", reason))
     return tuple(rows)
 
 
 def _whole(found: Any) -> MixtureApproximation:
     """All modes that are known."""
     return mixture([found.approx, *found.other_modes])
+
+
+def _own(found: Any) -> LaplaceApproximation:
+    return found.approx
 
 
 def _is_exact(found: Any) -> bool:
@@ -117,7 +126,7 @@ def tried(
         if one.make is not None:
             try:
                 level, evidence = judge(one.make(key))
-            except LaplaceError as refused:
+            except (LaplaceError, ValueError, TypeError) as refused:
                 level = f"refused: {str(refused).splitlines()[0]}"
         for name, value in zip(columns, (one.line, level, evidence), strict=True):
             columns[name].append(value)

@@ -184,7 +184,7 @@ def test_functions_that_are_none_are_refused(member):
     _, approx = member
     with pytest.raises(ValueError, match="no site 'rates'; it has a, b, rate"):
         approx.summary(of="rates")
-    with pytest.raises(lb.UnsupportedModel, match="'name' returns a str"):
+    with pytest.raises(lb.UnsupportedModel, match="name returns what is no number"):
         approx.summary(of={"name": lambda sites: "a"})
     with pytest.raises(ValueError, match="probability must be between 0 and 1"):
         approx.summary(1.5, of="rate")

@@ -180,7 +180,7 @@ def test_weighted_draws_have_the_evidence_and_the_moments_of_an_exact_posterior(
     logs = stats.norm(0, np.sqrt(1 + tau**2)).logpdf(y[:, None]).sum(axis=0)
     logs += stats.halfnorm(scale=2).logpdf(tau) + u
     evidence = np.log(np.exp(logs).sum() * (u[1] - u[0]))
-    u, log_weights = weighted_draws(fit, KEY, 8000)
+    u, log_weights, *_ = weighted_draws(fit, KEY, 8000)
     assert u.shape == (8000, 5)
     assert np.log(np.mean(np.exp(log_weights))) == pytest.approx(evidence, abs=5e-3)
     assert np.std(log_weights) < 0.1

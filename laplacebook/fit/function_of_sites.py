@@ -1,6 +1,6 @@
 """A function of the latent sites as a function of u: checked once, before anything is computed with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -31,17 +31,38 @@ def shape_of(density: ModelDensity, g: Call, u: Float[Array, " D"]) -> jax.Shape
         UnsupportedModel: it is no function of the sites that JAX can see into, or does not return an array
             of real numbers.
     """
-    name = g.name
 
     def value(u: Array) -> Any:
         return g.function(density.terms(u).values)
 
-    sites = ", ".join(repr(site.name) for site in density.sites)
+    return traced_shape(g.name, value, density, [site.name for site in density.sites], u)
+
+
+def traced_shape(
+    name: str,
+    value: Callable[[Array], Any],
+    density: ModelDensity,
+    sites: Sequence[str],
+    u: Float[Array, " D"],
+) -> jax.ShapeDtypeStruct:
+    """What a function returns at any point: the shape of it, and the type.
+
+    Args:
+        name: of the function.
+        value: it, as one of u.
+        density: the log joint, of which it takes sites.
+        sites: their names.
+        u: any point.
+
+    Raises:
+        UnsupportedModel: as :func:`shape_of` says.
+    """
     try:
         found = jax.eval_shape(value, u)
     except KeyError as error:
         raise UnsupportedModel(
-            f"{name} takes a site {error} that {density.name} does not have; it has {sites}.",
+            f"{name} takes a site {error} that {density.name} does not have; it has "
+            f"{', '.join(map(repr, sites))}.",
             remedy="take the sites from the dict by these names, such as lambda s: s[name] ** 2.",
         ) from error
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
@@ -53,7 +74,14 @@ def shape_of(density: ModelDensity, g: Call, u: Float[Array, " D"]) -> jax.Shape
             ],
             remedy="write it with jax.numpy, and jnp.where in the place of if.",
         ) from error
-    if not isinstance(found, jax.ShapeDtypeStruct) or jnp.issubdtype(found.dtype, complex):
+    except TypeError as error:
+        if "is not a valid JAX type" not in str(error):
+            raise
+        raise UnsupportedModel(
+            f"{name} returns what is no number.",
+            remedy="return a number, or jnp.stack([...]) of several.",
+        ) from error
+    if not hasattr(found, "dtype") or jnp.issubdtype(found.dtype, complex):
         raise UnsupportedModel(
             f"{name} returns {_kind(found)}, not an array of real numbers.",
             remedy="return a number, or jnp.stack([...]) of several.",

@@ -1,0 +1,209 @@
+"""Where members of the family were silently wrong, or failed without a word: each is right now, or says why not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.beyond.weighted_draws import weighted_draws
+
+KEY = jax.random.key(0)
+
+
+def root(y):
+    x = numpyro.sample("x", dist.Normal(0, 3))
+    numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
+
+
+def number(law):
+    numpyro.sample("z", law)
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return lb.laplace(number, dist.Normal(0, 1))
+
+
+@pytest.fixture(scope="module")
+def both_roots():
+    return lb.laplace(root, 4.0, starts=8, key=KEY)
+
+
+def test_a_stray_draw_in_another_mode_is_refused():
+    """By some keys one draw of 10,000 reaches it, and carries all: the log evidence was -0.49 for -2.90."""
+    fit = lb.laplace(root, 4.0, start={"x": 2.0})
+    with pytest.raises(lb.LaplaceError, match=r"(?s)about\s+1\s+carry.*lb\.mixture"):
+        lb.resampled(fit, jax.random.key(6))
+
+
+def test_other_modes_that_are_known_are_told(both_roots):
+    for approx in (lb.skewed(both_roots), lb.resampled(both_roots, jax.random.key(1), 400)):
+        assert "other modes that were found, with 50% of the evidence" in approx.doubt
+    assert lb.resampled(lb.mixture(both_roots), KEY, 2_000).doubt is None
+
+
+def test_a_mixture_has_draws_by_its_shares(both_roots):
+    """So that the means of one that holds nearly all are as exact as its own."""
+    tilted = lb.laplace_of_density(
+        lambda x: jnp.logaddexp(-((x - 6) ** 2) / 2, -((x + 6) ** 2) / 2 - 5), jnp.array(6.0)
+    )
+    other = lb.laplace_of_density(
+        lambda x: jnp.logaddexp(-((x - 6) ** 2) / 2, -((x + 6) ** 2) / 2 - 5), jnp.array(-6.0)
+    )
+    one, two = lb.mixture([tilted, other]), lb.mixture(both_roots)
+    assert one.moment_error == pytest.approx(8192**-0.5, rel=0.02)
+    assert two.moment_error == pytest.approx(8192**-0.5, rel=0.02)
+    assert one._pairs.min() == 64
+
+
+def test_the_moments_of_a_long_tail_are_not_told():
+    """Of exp(3 z) the standard deviation is 8102.6; a few of 16,384 draws gave 1526."""
+    fit = lb.laplace(number, dist.LogNormal(0, 3))
+    assert float(fit.standard_deviation["z"]) == pytest.approx(8102.6, rel=1e-4)
+    assert np.isnan(lb.skewed(fit).standard_deviation["z"])
+    assert np.isnan(lb.mixture(fit).standard_deviation["z"])
+    assert np.isnan(fit.summary(of={"z": lambda s: s["z"]}).rows()[0]["sd"])
+    short = lb.laplace(number, dist.LogNormal(0, 0.5))
+    assert float(lb.skewed(short).standard_deviation["z"]) == pytest.approx(
+        float(short.standard_deviation["z"]), rel=0.05
+    )
+
+
+def test_draws_outside_of_the_support_are_no_posterior():
+    fit = lb.laplace(number, dist.Gamma(2, 1).expand([60]).to_event(1), space="constrained")
+    with pytest.raises(lb.LaplaceError, match=r"inside\s+of\s+the\s+support"):
+        lb.resampled(fit, KEY, 200)
+
+
+def test_a_quantile_beyond_the_draws_is_refused(normal):
+    approx = lb.skewed(normal)
+    with pytest.raises(ValueError, match=r"1e-07 lies beyond the draws"):
+        approx.quantiles([0.5, 1e-7])
+    assert float(approx.quantiles([0.001])["z"][0]) == pytest.approx(-3.09, abs=0.15)
+    with pytest.raises(ValueError, match="beyond the draws"):
+        normal.summary(0.99999, of={"z": lambda s: s["z"]})
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("of", "error", "words"),
+    [
+        ({"a": lambda s: jnp.log(s["z"])}, lb.NonFinite, r"at \d\d\.\d\d% of the draws"),
+        ({"a": lambda s: s["z"] * 1j}, lb.UnsupportedModel, "a returns complex numbers"),
+        ({"a": lambda s: s["q"]}, lb.UnsupportedModel, "a takes a site 'q' .* it has 'z'"),
+        ({"a": lambda s: float(s["z"])}, lb.UnsupportedModel, "asks for numbers"),
+        ({"a": lambda s: np.exp(s["z"])}, lb.UnsupportedModel, "asks for numbers"),
+        ({"a": 3}, TypeError, "not an object of type int"),
+        (lambda s: s["z"], TypeError, "by the names of their rows"),
+        ({}, ValueError, "names no function"),
+    ],
+)
+def test_functions_that_are_none_say_what_they_are(of, error, words, normal):
+    with pytest.raises(error, match=words):
+        normal.summary(of=of)
+
+
+@pytest.mark.parametrize("make", [lb.skewed, lb.mixture, lambda fit: lb.resampled(fit, KEY, 400)])
+def test_no_draws_and_compiled_draws(make, normal):
+    approx = make(normal)
+    assert approx.sample(KEY, (0,))["z"].shape == (0,)
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        jax.jit(lambda key: approx.sample(key))(KEY)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_mixture_of_what_is_no_fit_says_so(normal):
+    with pytest.raises(TypeError, match="NoneType"):
+        lb.mixture(None)
+    with pytest.raises(TypeError, match="SkewedApproximation"):
+        lb.mixture(lb.skewed(normal))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [lb.skewed, lb.mixture, lambda fit: lb.resampled(fit, KEY), lambda fit: lb.nuts(fit, KEY)],
+    ids=["skewed", "mixture", "resampled", "nuts"],
+)
+def test_a_likelihood_has_no_draws(verb):
+    def coin(y):
+        theta = numpyro.sample("theta", dist.Beta(2, 2))
+        numpyro.sample("y", dist.Binomial(9, theta), obs=y)
+
+    with pytest.raises(
+        lb.UnsupportedModel, match=r"without\s+priors\s+there\s+is\s+no\s+posterior"
+    ):
+        verb(lb.maximum_likelihood(coin, 8))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [lambda fit: lb.resampled(fit, KEY), lambda fit: lb.nuts(fit, KEY)],
+    ids=["resampled", "nuts"],
+)
+def test_a_batch_is_told_to_be_taken_apart(verb):
+    batch = jax.vmap(lambda y: lb.laplace(root, y))(jnp.array([4.0, 9.0]))
+    with pytest.raises(ValueError, match="call the function on one at a time"):
+        verb(batch)
+
+
+def test_draws_of_a_grid_that_belong_together_count_together():
+    """Eight draws of the effects for each of the hyperparameters: the error is that of the groups."""
+
+    def groups(y):
+        tau = numpyro.sample("tau", dist.HalfNormal(2))
+        with numpyro.plate("groups", y.size):
+            z = numpyro.sample("z", dist.Normal(0, tau))
+            numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+    fit = lb.nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    draws = weighted_draws(fit, KEY, 800)
+    assert draws.together == 8
+    together = draws.log_weights.reshape(-1, 8)
+    # Weights that are equal in each group are worth as many draws as there are groups.
+    equal = draws._replace(log_weights=np.repeat(together[:, 0], 8))
+    assert equal.effective_groups <= 100
+
+
+def test_log_likelihoods_that_are_not_of_each_datum_are_refused():
+    def model(y, factor=False, scale=1.0, mask=True):
+        m = numpyro.sample("m", dist.Normal(0, 1))
+        with numpyro.handlers.scale(scale=scale):
+            numpyro.sample("y", dist.Normal(m, 1).expand([3]).mask(mask), obs=y)
+        if factor:
+            numpyro.factor("censored", -(m**2))
+
+    y = jnp.array([1.0, 2.0, 3.0])
+    with pytest.raises(lb.UnsupportedModel, match="factor for no datum, 'censored'"):
+        lb.laplace(model, y, factor=True).to_arviz(log_likelihood=True)
+    with pytest.raises(lb.UnsupportedModel, match="scales the likelihood of data, 'y'"):
+        lb.laplace(model, y, scale=100.0).to_arviz(log_likelihood=True)
+    masked = lb.laplace(model, y, mask=jnp.array([True, False, True]))
+    found = masked.to_arviz(num_samples=3, log_likelihood=True).log_likelihood["y"]
+    np.testing.assert_array_equal(np.isnan(found)[0], [[False, True, False]] * 3)
+
+
+def test_a_site_with_the_name_of_an_axis_is_refused():
+    def model():
+        numpyro.sample("chain", dist.Normal(0, 1))
+
+    with pytest.raises(lb.UnsupportedModel, match="called 'chain'"):
+        lb.laplace(model).to_arviz()
+
+
+def test_deterministic_values_need_the_data():
+    """Of a fit of chunks they were those of a few rows."""
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.deterministic("m", w * x.mean())
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
+
+    x = np.arange(20.0)
+    fit = lb.laplace_of_chunks(model, lb.Chunks(x, 0.1 * x, size=5))
+    with pytest.raises(lb.LaplaceError, match="holds none of them"):
+        fit.summary(of="m")
+    assert fit.summary(of={"w": lambda s: s["w"]}).rows()[0]["mean"] == pytest.approx(0.1, abs=0.01)
