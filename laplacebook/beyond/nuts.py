@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from numpyro.infer import MCMC, NUTS
 
 from laplacebook.base.checks import require_number, require_numbers
-from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.keys import split_into
 from laplacebook.base.progress import is_shown
 from laplacebook.fit.approximation import Approximation
@@ -71,6 +71,7 @@ def nuts(
         ValueError: a number is none; ``approx`` is a batch; within a compiled program.
         UnsupportedModel: the fit is in the constrained space, or one of maximum likelihood.
         ImportError: ArviZ is not installed.
+        NonFinite: the log joint is not finite where a chain would begin.
         LaplaceError: the fit failed.
 
     >>> import numpyro, numpyro.distributions as dist
@@ -100,9 +101,16 @@ def nuts(
         )
     to_start, to_run = split_into(key)
     starts = approx.sample_vector(to_start, (num_chains,))
+    potential = _Potential(density)
+    if not np.isfinite(jax.lax.map(jax.jit(potential), starts)).all():
+        raise NonFinite(
+            f"The log joint of {density.name} is not finite at a draw of the approximation, where a chain would begin.",
+            causes=["an approximation that is wide where the model is not defined"],
+            remedy="try another key; or make the model finite everywhere, or its prior say where it is.",
+        )
     covariance = _covariance(approx)
     kernel = NUTS(
-        potential_fn=_Potential(density),
+        potential_fn=potential,
         inverse_mass_matrix=jnp.asarray(covariance, starts.dtype),
         dense_mass=covariance.ndim == 2,
     )

@@ -99,3 +99,12 @@ def test_a_mixture_starts_chains_too():
     starts = np.asarray(approx.sample_vector(KEY, (16,)))
     assert np.ptp(starts) > 6
     assert verb._covariance(approx)[0, 0] == pytest.approx(17, rel=0.05)
+
+
+def test_a_start_where_there_is_no_density_is_refused():
+    """Half of the draws of the Gaussian about 0.1 lie below zero."""
+    fit = lb.laplace_of_density(
+        lambda x: jnp.where(x > 0, -((x - 0.1) ** 2) / 2, -jnp.inf), jnp.array(0.1)
+    )
+    with pytest.raises(lb.NonFinite, match="where a chain"):
+        lb.nuts(fit, KEY, num_chains=16)
