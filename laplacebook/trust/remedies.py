@@ -10,6 +10,8 @@ from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.table import Table
 from laplacebook.base.weights import usable_below
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.grid import SPACING
+from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.mixture import MixtureApproximation, mixture
 from laplacebook.beyond.nested import nested
 from laplacebook.beyond.resampled import resampled
@@ -18,7 +20,7 @@ from laplacebook.evidence.corrected_evidence import DIMENSIONS
 from laplacebook.evidence.expansion import why_not_expanded
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import LikelihoodDensity
-from laplacebook.model.hierarchy import scales_of_effects
+from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
@@ -67,7 +69,7 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
         line = f"lb.resampled({approx}, key)"
         whole = _whole if "mixture" in approx else _own
         rows.append(Remedy(line, reason, lambda key: resampled(whole(found), key)))
-    scales = scales_of_effects(density)
+    scales = _hyperparameters(found)
     if scales:
         args, kwargs = density.arguments
         line = f"lb.nested({density.name}, ...)"
@@ -82,6 +84,19 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
 def _whole(found: Any) -> MixtureApproximation:
     """All modes that are known."""
     return mixture([found.approx, *found.other_modes])
+
+
+def _hyperparameters(found: Any) -> tuple[str, ...]:
+    """What ``nested`` would integrate numerically, in whatever form the effects are written; empty if nothing."""
+    density = found.approx.density
+    whole = density.space == "unconstrained" and found.approx.settings.structure != "last_layer"
+    if is_plain(density) or not whole:
+        return ()
+    try:
+        names = hyperparameters_of(density, None)
+    except LaplaceError:
+        return ()
+    return names if sum(s.size for s in density.sites if s.name in names) <= max(SPACING) else ()
 
 
 def _own(found: Any) -> LaplaceApproximation:

@@ -109,3 +109,26 @@ def test_a_remedy_that_is_refused_says_why():
     found = lb.diagnose(fit, KEY, 2_000, remedies=True)
     verdicts = [row["verdict"] for row in found.tried.rows()]
     assert any(verdict.startswith("refused: The draws from") for verdict in verdicts), verdicts
+
+
+def other_form(y):
+    """The effects in units of their scale, as a non-centred hierarchy is written."""
+    tau = numpyro.sample("tau", dist.HalfNormal(2))
+    with numpyro.plate("groups", y.size):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(tau * z, 1), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_offered"), [(other_form, True), (groups, True), (coin, False)]
+)
+def test_nested_is_offered_in_whatever_form_effects_are_written(model, is_offered):
+    data = (
+        jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])
+        if model is coin
+        else jnp.array([2.0, -1.0, 0.5, -3.0])
+    )
+    found = lb.diagnose(lb.laplace(model, data), KEY, 4_000, starts=1)
+    assert found.level != "good"
+    lines = [one.line for one in found.remedies]
+    assert (f"lb.nested({model.__name__}, ...)" in lines) == is_offered
