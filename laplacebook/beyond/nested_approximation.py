@@ -27,6 +27,7 @@ from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.saved_nested import save
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
+from laplacebook.fit.functions import average, spread
 from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
 
@@ -110,7 +111,7 @@ class NestedApproximation(ByDraws):
 
         NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
         """
-        return self._where_known(super().mean, 1)
+        return self._where_known(self._each(average), 1)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
@@ -118,7 +119,7 @@ class NestedApproximation(ByDraws):
 
         NaN as :attr:`mean`.
         """
-        return self._where_known(super().standard_deviation, 2)
+        return self._where_known(self._each(spread), 2)
 
     @in_full_precision
     def sample_vector(

@@ -39,11 +39,25 @@ def symmetric_draws(mode: Float[Numbers, " D"], precision: Precision) -> Float[n
     return np.concatenate([mode + offset, mode - offset])
 
 
+def average(
+    values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
+) -> Float[np.ndarray, " n"]:
+    """The mean of points with weights that sum to one, such as those of a quadrature."""
+    return weights @ values
+
+
+def spread(
+    values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
+) -> Float[np.ndarray, " n"]:
+    """The standard deviation of such points."""
+    return np.sqrt(weights @ (values - average(values, weights)) ** 2)
+
+
 def weighted_mean(
     values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
 ) -> Float[np.ndarray, " n"]:
-    """Of draws with weights that sum to one; NaN where a few of them carry it, as in a very long tail."""
-    mean = weights @ values
+    """The mean of draws with weights that sum to one; NaN where a few carry it, as in a very long tail."""
+    mean = average(values, weights)
     return np.where(_is_carried(weights[:, None] * abs(values - mean)), np.nan, mean)
 
 
@@ -51,8 +65,8 @@ def weighted_deviation(
     values: Float[np.ndarray, "S n"], weights: Float[np.ndarray, " S"]
 ) -> Float[np.ndarray, " n"]:
     """The standard deviation of draws with weights that sum to one; NaN where a few of them carry it."""
-    parts = weights[:, None] * (values - weights @ values) ** 2
-    return np.where(_is_carried(parts), np.nan, np.sqrt(parts.sum(axis=0)))
+    parts = weights[:, None] * (values - average(values, weights)) ** 2
+    return np.where(_is_carried(parts), np.nan, spread(values, weights))
 
 
 def _is_carried(parts: Float[np.ndarray, "S n"]) -> np.ndarray:

@@ -266,5 +266,5 @@ def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(lb.LaplaceError, match=r"is\s+a\s+folder,\s+not\s+the\s+file"):
         lb.load(tmp_path, coin, COIN)
     (tmp_path / "empty").touch()
-    with pytest.raises(lb.LaplaceError, match=r"is not a\s+whole file"):
+    with pytest.raises(lb.LaplaceError, match=r"is\s+not\s+a\s+whole\s+file"):
         lb.load(tmp_path / "empty", coin, COIN)
