@@ -102,7 +102,7 @@ def expectation(
     through the mode, by 16 points on each. So a kink counts, or a tail, that derivatives at the mode do
     not tell. An expansion works within ``jit``, ``vmap`` and ``grad``, where it is NaN instead of an error.
 
-    In the book: :prf:ref:`accuracy-outside` of :doc:`/book/accuracy`.
+    In the book: :prf:ref:`accuracy-outside` and :prf:ref:`laplace-ratio` of :doc:`/book/accuracy`.
 
     Args:
         approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density` returned.

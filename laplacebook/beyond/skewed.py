@@ -53,10 +53,10 @@ def skewed(approx: LaplaceApproximation) -> "SkewedApproximation":
     draw of it is a draw x of the Gaussian, or -x with the probability ``1 - Phi(...)``: exact, for one derivative
     of third order along x, which costs about eight evaluations of the log joint.
 
-    Means and quantiles move towards the longer tail; standard deviations stay those of q, and so does the log evidence,
-    whose next term :func:`~laplacebook.corrected_evidence` adds.
+    Means and quantiles move towards the longer tail; mean squares about the mode stay those of q, and so does the log
+    evidence, whose next term :func:`~laplacebook.corrected_evidence` adds.
 
-    In the book: the order of what is left out, :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
+    In the book: :eq:`accuracy-skewed`, and its order, :prf:ref:`accuracy-skew-order`, of :doc:`/book/accuracy`.
 
     Args:
         approx: what :func:`~laplacebook.laplace` returned, with the exact Hessian as its curvature.
@@ -119,7 +119,7 @@ class SkewedApproximation(ByDraws):
     with a fixed key, each weighted by its probability: means have a standard error of about a hundredth of the
     standard deviation.
 
-    In the book: the order of what is left out, :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
+    In the book: :eq:`accuracy-skewed` of :doc:`/book/accuracy`.
 
     Attributes:
         gaussian: the Laplace approximation.

@@ -43,7 +43,7 @@ def corrected_evidence(approx: LaplaceApproximation) -> Corrected:
     It sees one mode, and of a model of :func:`~laplacebook.marginalize` corrects the outer integral.
     Works within ``jit``, ``vmap`` and ``grad``, where it is NaN instead of an error.
 
-    In the book: :eq:`laplace-several` and :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
+    In the book: :eq:`accuracy-corrected`, :eq:`laplace-several` and :prf:ref:`laplace-error` of :doc:`/book/accuracy`.
 
     Args:
         approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density` returned.

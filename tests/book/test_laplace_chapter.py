@@ -141,44 +141,82 @@ def test_stirling(page, N):
     assert f"N = {N:>4}: Z/Z_q - 1 = {float(error):.3e}" in page
 
 
-@pytest.mark.parametrize("N", [9, 144, 9216])
-def test_coin_and_its_leading_error(page, N):
-    def loss(theta):
-        heads = 7 * mp.log1p(mp.exp(-theta)) + 2 * mp.log1p(mp.exp(theta))
-        return (theta + 2) ** 2 / 2 + mp.mpf(N) / 9 * heads
-
-    mode = mp.findroot(lambda theta: mp.diff(loss, theta), 1)
-    A, third, fourth = (mp.diff(loss, mode, order) for order in (2, 3, 4))
-    sd, lowest = A**-0.5, loss(mode)
-    nodes = [mode + k * sd for k in (-14, -7, -3, 0, 3, 7, 14)]
-    ratio = mp.quad(lambda t: mp.exp(lowest - loss(t)), nodes) / mp.sqrt(2 * mp.pi / A)
-    leading = 5 * third**2 / A**3 / 24 - fourth / A**2 / 8
-    line = f"N = {N:>6}: {float(ratio - 1):.2e} {float(leading):.2e}"
-    assert f"{line} {float(ratio / (1 + leading) - 1):+.0e}" in page
+def coin_loss(k, heads=0):
+    """Of the logit, if the posterior is Beta(10 k, 3 k) and so many heads more are seen."""
+    alpha, beta = 10 * k + heads, 3 * k
+    return lambda u: alpha * mp.log1p(mp.exp(-u)) + beta * mp.log1p(mp.exp(u))
 
 
-@pytest.mark.parametrize("N", [9, 576])
-def test_two_heads_more_by_two_normalisers(page, N):
-    def loss(theta, more=0):
-        heads = (mp.mpf(7 * N) / 9 + more) * mp.log1p(mp.exp(-theta))
-        return (theta + 2) ** 2 / 2 + heads + mp.mpf(2 * N) / 9 * mp.log1p(mp.exp(theta))
+def laplace_of(loss):
+    """The mode, the standard deviation and the logarithm of the normaliser, all by mpmath."""
+    mode = mp.findroot(lambda u: mp.diff(loss, u), 1)
+    sd = mp.diff(loss, mode, 2) ** -0.5
+    return mode, sd, mp.log(sd * mp.sqrt(2 * mp.pi)) - loss(mode)
 
-    def laplace(more):
-        mode = mp.findroot(lambda theta: mp.diff(lambda t: loss(t, more), theta), 1)
-        return (
-            mode,
-            mp.sqrt(2 * mp.pi / mp.diff(lambda t: loss(t, more), mode, 2)),
-            loss(mode, more),
-        )
 
-    (mode, sd, lowest), (_, sd_more, lowest_more) = laplace(0), laplace(2)
-    ratio = sd_more / sd * mp.exp(lowest - lowest_more)
-    nodes = [mode + k * sd for k in (-6, -3, -1, 0, 1, 3, 6)]
-    above, below = (mp.quad(lambda t, m=m: mp.exp(lowest - loss(t, m)), nodes) for m in (2, 0))
-    plug_in = 1 / (1 + mp.exp(-mode)) ** 2
-    line = next(line for line in page.splitlines() if line.startswith(f"N = {N:>3}: plug-in"))
-    assert f"plug-in {float(plug_in - above / below):+.1e}, outside" in line
-    assert line.endswith(f"ratio {float(ratio - above / below):+.1e}")
+@pytest.mark.parametrize("k", [1, 16, 1024])
+def test_coin_and_its_leading_error(page, k):
+    loss = coin_loss(k)
+    mode, sd, log_Z_q = laplace_of(loss)
+    a, b = (mp.diff(loss, mode, order) * sd**order for order in (3, 4))
+    nodes = [mode + n * sd for n in (-14, -7, -3, 0, 3, 7, 14)]
+    ratio = mp.quad(lambda u: mp.exp(-loss(u) - log_Z_q), nodes)
+    leading = 5 * a**2 / 24 - b / 8
+    stirling = (1 / mp.mpf(10 * k) + 1 / mp.mpf(3 * k) - 1 / mp.mpf(13 * k)) / 12
+    assert float(leading) == pytest.approx(float(stirling), rel=1e-6)
+    line = f"N = {13 * k:>6}: {float(ratio - 1):.2e} {float(leading):.2e}"
+    assert f"{line} {float(ratio / (1 + leading) - 1):.0e}" in page
+
+
+@pytest.mark.parametrize("k", [1, 16])
+def test_total_variation_by_where_the_densities_cross(page, k):
+    """Twice the distance is the sum of what the distribution functions gain on each other between the crossings."""
+    mode, sd, log_Z_q = laplace_of(coin_loss(k))
+    exact = stats.beta(10 * k, 3 * k)
+    x = np.linspace(-9, 14, 4001)
+
+    def gap(x):
+        s = expit(float(mode) + float(sd) * x)
+        return np.log(float(sd) * exact.pdf(s) * s * (1 - s)) - stats.norm.logpdf(x)
+
+    signs = np.flatnonzero(np.diff(np.sign(gap(x))))
+    ends = [optimize.brentq(gap, x[i], x[i + 1]) for i in signs]
+    at_ends = exact.cdf(expit(float(mode) + float(sd) * np.array(ends))) - stats.norm.cdf(ends)
+    distance = abs(np.diff(np.concatenate([[0], at_ends, [0]]))).sum() / 2
+    assert f"{distance:.2e}" in next(
+        line for line in page.splitlines() if line.startswith(f"N = {13 * k:>6}:")
+    )
+
+
+def test_skewed_coin_is_a_density_with_a_mean_nearer_to_the_exact_one(page):
+    mode, sd, _ = laplace_of(coin_loss(1))
+    a = mp.diff(coin_loss(1), mode, 3) * sd**3
+
+    def density(x):
+        return 2 * mp.npdf(x) * mp.ncdf(-mp.sqrt(2 * mp.pi) / 12 * a * x**3)
+
+    ends = [-9, -3, 0, 3, 9]
+    assert float(mp.quad(density, ends)) == pytest.approx(1, abs=1e-9)
+    mean = mode + sd * mp.quad(lambda x: x * density(x), ends)
+    exact = mp.digamma(10) - mp.digamma(3)
+    assert f"Laplace  mean of u {float(mode - exact):+.3f}, total variation 0.054" in page
+    assert f"skewed   mean of u {float(mean - exact):+.3f}, total variation 0.023" in page
+
+
+@pytest.mark.parametrize("k", [1, 64])
+def test_two_heads_more_by_two_normalisers(page, k):
+    (mode, _, now), (_, _, more) = laplace_of(coin_loss(k)), laplace_of(coin_loss(k, 2))
+    exact = mp.beta(10 * k + 2, 3 * k) / mp.beta(10 * k, 3 * k)
+    plug_in = (1 + mp.exp(-mode)) ** -2
+    line = next(line for line in page.splitlines() if line.startswith(f"N = {13 * k:>3}: plug-in"))
+    assert f"plug-in {float(plug_in - exact):+.1e}, outside" in line
+    assert line.endswith(f"ratio {float(mp.exp(more - now) - exact):+.1e}")
+
+
+def test_corrected_evidence_of_coin_and_flights(page, flights):
+    """Of the flights by quadrature to a finer measure than the page's grid."""
+    assert f"leaves out about 0.0009; exact {-np.log(110):.4f}" in page
+    assert f"leaves out about 0.0075; exact {np.log(flights.Z):.4f}" in page
 
 
 @pytest.mark.parametrize("N", [9, 576])
