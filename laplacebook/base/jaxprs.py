@@ -16,6 +16,17 @@ from jaxtyping import Array
 _CALLS = {"pjit", "jit", "closed_call", "checkpoint"}  # of a program within a program
 # With rules for their derivatives.
 _WITH_RULES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat", "remat2"}
+_LINEAR_ALGEBRA = {
+    "cholesky",
+    "triangular_solve",
+    "lu",
+    "qr",
+    "geqrf",
+    "eigh",
+    "eig",
+    "svd",
+    "schur",
+}
 _PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # what an equation calls it
 
 
@@ -127,11 +138,25 @@ def without_idle(program: ClosedJaxpr) -> ClosedJaxpr:
 
 def array_sizes(program: Any) -> Iterator[int]:
     """The sizes of all arrays that a program computes, those of the programs in it included."""
-    for equation in program.eqns:
+    for equation in _every(program):
         yield from (prod(variable.aval.shape) for variable in equation.outvars)
+
+
+def linear_algebra(program: Any) -> Iterator[int]:
+    """The arithmetic of each factorisation and solve in a program, about, those of the programs in it included."""
+    for equation in _every(program):
+        if equation.primitive.name in _LINEAR_ALGEBRA:
+            order = max(variable.aval.shape[-1] for variable in equation.invars)
+            yield order * max(prod(variable.aval.shape) for variable in equation.invars)
+
+
+def _every(program: Any) -> Iterator[Any]:
+    """The equations of a program and of the programs in it."""
+    for equation in program.eqns:
+        yield equation
         for part in jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations):
             if has_equations(part):
-                yield from array_sizes(getattr(part, "jaxpr", part))
+                yield from _every(getattr(part, "jaxpr", part))
 
 
 def has_equations(part: Any) -> bool:

@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from laplacebook.base.jaxprs import array_sizes
+from laplacebook.base.jaxprs import array_sizes, linear_algebra
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import SMALL, is_eager, jit, jit_quickly
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
+# Of the factorisations of a batch. Larger ones JAX (0.10) shares between the threads that also run the program, and
+# two of them at once can wait for each other for ever on a machine with two cores.
+_ALGEBRA = 2**15
 _CALLS = 32  # of the compiled program, about: between them the progress bar moves
 
 
@@ -29,8 +32,8 @@ def at_many(
 
     They are evaluated a batch at a time, so large that no array within the function exceeds about
     2^18 numbers (unless it does so for a single point): memory does not grow with S but for the
-    values themselves. Compiled once for a function, the shapes of its operands, and S up to a
-    factor of two.
+    values themselves. Where the function factorises matrices, batches are smaller. Compiled once for
+    a function, the shapes of its operands, and S up to a factor of two.
 
     Args:
         function: of a module, since what is compiled is found again by it; returns an array.
@@ -46,6 +49,8 @@ def at_many(
     program = jax.make_jaxpr(partial(_one, function))(operands, at(0))
     largest = max(array_sizes(program.jaxpr), default=1)
     size = min(_power_of_two(NUMBERS // largest // 2 + 1), max(_power_of_two(number), _SMALLEST))
+    algebra = max(linear_algebra(program.jaxpr), default=1)
+    size = min(size, max(_ALGEBRA // algebra, 1))
     batches = -(-number // size)
     together = _power_of_two(-(-batches // _CALLS))
     calls = -(-batches // together)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laplacebook.base import many_points, progress
-from laplacebook.base.jaxprs import array_sizes
+from laplacebook.base.jaxprs import array_sizes, linear_algebra
 from laplacebook.base.many_points import NUMBERS, at_many
 
 
@@ -80,3 +80,32 @@ def test_a_progress_bar_shows_on_request_and_never_in_a_file(monkeypatch, capsys
     monkeypatch.setattr(progress, "PATIENCE", 0)
     at_many(square, (jnp.array(2.0),), jnp.zeros(2**20), asked)
     assert ("%" in capsys.readouterr().err) == shown
+
+
+def third_derivative(point):
+    """Of a log density with factorised matrices, which hung a machine with two cores in batches."""
+
+    def height(t):
+        covariance = (
+            jnp.exp(-((jnp.arange(40.0)[:, None] - jnp.arange(40.0)) ** 2) / 2) * (1 + t) ** 2
+        )
+        root = jnp.linalg.cholesky(covariance + (1 + point) * jnp.eye(40))
+        whitened = jax.scipy.linalg.solve_triangular(root, jnp.ones(40), lower=True)
+        return jnp.sum(jnp.log(jnp.diag(root))) + whitened @ whitened
+
+    def slope(function):
+        return lambda t: jax.jvp(function, (t,), (jnp.ones_like(t),))[1]
+
+    return slope(slope(slope(height)))(jnp.zeros_like(point))
+
+
+def test_factorised_matrices_come_back():
+    points = jnp.linspace(0, 1, 64)
+    one_by_one = [jax.jit(third_derivative)(point) for point in points[::21]]
+    np.testing.assert_allclose(at_many(third_derivative, (), points)[::21], one_by_one, rtol=1e-5)
+
+
+def test_linear_algebra_is_counted():
+    program = jax.make_jaxpr(jax.vmap(jnp.linalg.inv))(jnp.ones((5, 3, 3)))
+    assert max(linear_algebra(program.jaxpr)) == 5 * 27
+    assert not list(linear_algebra(jax.make_jaxpr(jnp.sin)(1.0).jaxpr))
