@@ -69,6 +69,19 @@ def marginals(
 
 
 @jit_quickly
+def own_numbers(density: ModelDensity, u: Float[Array, "S D"]) -> Float[Array, "S D"]:
+    """For each coordinate the number of a site that it alone decides, at S vectors; NaN where there is none."""
+    direct, seen = _elementwise(density), values_at(density, u)
+    parts = [
+        seen[site.name].reshape(len(u), -1)
+        if site.name in direct
+        else jnp.full((len(u), site.size), jnp.nan)
+        for site in density.sites
+    ]
+    return jnp.concatenate(parts, axis=1)
+
+
+@jit_quickly
 def _marginals(
     density: ModelDensity,
     mode_vector: Array,

@@ -81,14 +81,17 @@ def diagnose(
     effective sample size       80 % and above   below          never
     error of the log evidence   up to 0.1        up to log 2    above, or unknown
     skewness along an axis      up to 0.5        up to 1        above
-    90 % interval of a site     holds 85 %       holds less     never
+    90 % interval of a site     holds 85 %       holds 75 %     less
+    its width is off by                          up to 20 %     above
+    the median is off by                         up to 0.3 sd   above
     evidence in other modes     up to 1 %                       above
     evidence above the maximum  no               up to 0.1      above
     likelihood
     =========================== ================ ============== ===================
 
     *Good*: use q as it is. *Usable*: weight its draws by p(D, u) / q(u), and take the log evidence
-    of importance sampling. *Bad*: neither is safe, or it cannot be told; sample the posterior.
+    of importance sampling. *Bad*: something is wrong that a reader would see, or it cannot be told; what is
+    printed last says which other line to try, and the sampler answers where none does.
 
     - k-hat says how much heavier the tails of the posterior are than those of q. Below 0.5 the
       weights have a variance; above 0.7 no affordable number of draws makes up for the tail
@@ -107,8 +110,8 @@ def diagnose(
       1979, Principles of Statistics).
     - The marginal of each number of each site, the others integrated out by Laplace's method around
       their own mode (Tierney and Kadane 1986), says which of them q tells and which not:
-      ``Diagnosis.sites``. Weights put right what is wrong with single ones, so they make q usable at
-      worst. Looked at for up to 64 coordinates, and not too many data.
+      ``Diagnosis.sites``. A median that is off by more than 0.3 standard deviations, or a 90 % interval whose
+      width is by more than 20 %, is bad. Looked at for up to 64 coordinates, and not too many data.
     - Draws from q do not reach far modes: ``starts`` searches look for them. That none is found
       proves nothing; more starts are a better search. A mode that is higher than that of q, but
       holds no evidence, makes q usable at best.
@@ -124,7 +127,7 @@ def diagnose(
     ================================== ============== ============== ==============
     fact                               good           usable         bad
     ================================== ============== ============== ==============
-    Pareto k-hat of the weights        up to 0.7      above          never
+    Pareto k-hat of the weights        up to 0.7      above, nested  above, others
     a mean, off by posterior sds       up to 0.1      up to 0.3      above
     a standard deviation, off by       up to 10 %     up to 30 %     above
     error of the log evidence          up to 0.1      up to log 2    above
@@ -134,9 +137,9 @@ def diagnose(
     ================================== ============== ============== ==============
 
     *Good*: its means, standard deviations and evidence may be used as they are. *Usable*: they are off by more
-    than that, or the draws cannot tell, since a mean of the weights is not reliable (k-hat above 0.7); then
-    only the error of the grid and ``doubt``, with k-hat of the effects given the hyperparameters, are looked
-    at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
+    than that; or the draws cannot tell of a nested approximation, since a mean of the weights is not reliable
+    (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the
+    hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
     any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what lies beyond the grid,
     which its error counts, nor a far mode of the effects. Of the others ``starts`` searches look for modes that they
     do not hold.

@@ -1,6 +1,7 @@
 """The marginal density of single coordinates, the others integrated out by Laplace's method."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -8,6 +9,7 @@ from jaxtyping import Float
 from laplacebook.base.progress import progress
 from laplacebook.fit.glance import Seen, seen_at
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import own_numbers
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.search.search import is_small
 from laplacebook.trust.slices import Slice
@@ -65,7 +67,13 @@ def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) ->
             sides = [_outwards(look_at, sign * way, j) for sign in (-1, 1)]
             found.append(_joined(name, *sides))
             bar.update()
-    return tuple(found)
+    reached = np.array([one.ends if np.isfinite(one.mean) else np.zeros(6) for one in found])
+    u = (mode + deviations * reached.T).astype(approx.mode_vector.dtype)
+    numbers = np.asarray(own_numbers(approx.density, u), float).T
+    return tuple(
+        replace(one, scale=number) if np.isfinite(number).all() and np.isfinite(one.mean) else one
+        for one, number in zip(found, numbers, strict=True)
+    )
 
 
 def _outwards(

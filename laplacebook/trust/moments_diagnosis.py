@@ -135,7 +135,7 @@ class MomentsDiagnosis(Judged):
     def _findings(self) -> list[Finding]:
         size, doubt = self.approx.density.dimension, self.approx.doubt_at_a_glance
         findings = [
-            of_weights(self.pareto_k, self.num_samples, size, self.is_checked),
+            of_weights(self.pareto_k, self.num_samples, size, self.is_checked, self._unchecked),
             *self._more(),
         ]
         if doubt is not None:
@@ -156,6 +156,11 @@ class MomentsDiagnosis(Judged):
         heights = [log_joint(one) for one in self.other_modes]
         rise = max(heights, default=-inf) - max(log_joint(one) for one in self.components)
         return [of_modes(len(heights), self.share_elsewhere, rise, self.starts)]
+
+    @property
+    def _unchecked(self) -> str:
+        """The level of what weighted draws cannot check."""
+        return "bad"
 
     @property
     def _about(self) -> str:
@@ -194,6 +199,10 @@ class NestedDiagnosis(MomentsDiagnosis):
     """
 
     approx: NestedApproximation
+
+    @property
+    def _unchecked(self) -> str:
+        return "usable"
 
     def _more(self) -> list[Finding]:
         return [of_grid(self.approx.grid.error)]

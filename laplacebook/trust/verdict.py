@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.weights import GOOD, usable_below
-from laplacebook.trust.slices import Slice
+from laplacebook.trust.slices import INTERVAL, Slice
 
 LEVELS = ("good", "usable", "bad")
 
@@ -14,8 +14,9 @@ EVIDENCE = (0.1, log(2))  # off by a factor of 1.1; of 2, which moves a Bayes fa
 SKEWNESS = (0.5, 1.0)  # Bulmer 1979: fairly symmetrical below, highly skewed above
 SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standard deviation
 ELSEWHERE = 0.01  # of the evidence, held by other modes
-INTERVAL = 1.6448536269514722  # standard deviations to both sides: 90 % of a normal number
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
+MEDIAN = 0.3  # standard deviations, by which the median of a marginal may be off
+WIDTH = 0.2  # of the exact one, by which the width of a 90 % interval may be off
 MEAN = (0.1, 0.3)  # standard deviations, by which a mean may be off
 SPREAD = (log(1.1), log(1.3))  # the same of a logarithm of a standard deviation: 10 and 30 %
 
@@ -82,27 +83,29 @@ def of_skewness(slices: Sequence[Slice]) -> Finding:
 
 def of_site(marginal: Slice) -> Finding:
     """How much of a coordinate's marginal the 90 % interval of q holds."""
-    held = marginal.mass(INTERVAL)
+    held, off, width = marginal.mass(INTERVAL), marginal.median_off, marginal.width_ratio - 1
     if not isfinite(held):
         return Finding("bad", f"the marginal of {marginal.axis} is not known")
-    level = _graded(-held, *(-least for least in HELD))
+    is_off = not (abs(off) <= MEDIAN and abs(width) <= WIDTH)
+    level = "bad" if is_off else _graded(-held, *(-least for least in HELD))
     return Finding(
         level,
-        f"the 90% interval of {marginal.axis} holds {held:.0%} of its marginal, whose mean is "
-        f"{marginal.mean:+.1f} sd from the mode",
+        f"the 90% interval of {marginal.axis} holds {held:.0%} of its marginal, its width is off by {width:+.0%} "
+        f"(up to {WIDTH:.0%}) and the median by {off:+.2f} sd (up to {MEDIAN})",
     )
 
 
 def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
-    """The worst of them: usable at worst, since weights put right what is wrong with single ones."""
-    findings = [of_site(one) for one in marginals if isfinite(one.mean)]
-    if not findings or worst(findings) == "good":
+    """The worst of them, unless all are good."""
+    known = [one for one in marginals if isfinite(one.mean)]
+    if not known or worst([of_site(one) for one in known]) == "good":
         return []
-    held = min((one for one in marginals if isfinite(one.mean)), key=lambda one: one.mass(INTERVAL))
-    return [Finding("usable", of_site(held).words)]
+    # Of the same level the one that is told is that of whose marginal least is held.
+    order = sorted(known, key=lambda one: (-LEVELS.index(of_site(one).level), one.mass(INTERVAL)))
+    return [of_site(order[0])]
 
 
-def of_weights(k: float, number: int, dimension: int, known: bool) -> Finding:
+def of_weights(k: float, number: int, dimension: int, known: bool, otherwise: str) -> Finding:
     """Pareto k-hat of the weighted draws by which an approximation is checked.
 
     Args:
@@ -110,12 +113,13 @@ def of_weights(k: float, number: int, dimension: int, known: bool) -> Finding:
         number: of draws.
         dimension: of the draws.
         known: whether a mean of the weights has an error that can be told.
+        otherwise: the level if it has none.
     """
     usable = usable_below(number)
     if known:
         return Finding("good", f"Pareto k-hat {k:.2f} of weighted draws (up to {usable:.2g})")
     return Finding(
-        "usable",
+        otherwise,
         f"weighted draws cannot check the means, the sds and the log evidence: their Pareto k-hat is {k:.2f} "
         f"(reliable up to {usable:.2g}, of all {dimension} coordinates together)",
     )

@@ -92,7 +92,7 @@ def test_a_vague_normal_is_not_good():
     found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), KEY)
     assert found.level != "good"
     assert {one.axis for one in found.slices} == {"mean", "sd"}
-    assert "of all 2 coordinates together" in found.verdict
+    assert any("of all 2 coordinates together" in words for _, words in found._findings)
 
 
 @pytest.mark.parametrize("space", ["unconstrained", "constrained"])

@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 import laplacebook as lb
 from laplacebook.trust import marginals as module
 from laplacebook.trust.marginals import marginals
-from laplacebook.trust.slices import Slice
-from laplacebook.trust.verdict import HELD, INTERVAL, of_site, of_sites
+from laplacebook.trust.slices import INTERVAL, Slice
+from laplacebook.trust.verdict import HELD, MEDIAN, WIDTH, of_site, of_sites
 from tests.models import line
 
 KEY = jax.random.key(0)
@@ -156,16 +156,58 @@ def sd_that_holds(share):
 
 @pytest.mark.parametrize(
     ("share", "level"),
-    [(0.899, "good"), (0.8505, "good"), (0.8495, "usable"), (0.7505, "usable"), (0.7495, "bad")],
+    [(0.899, "good"), (0.8505, "good"), (0.8495, "usable"), (0.8301, "usable"), (0.8, "bad")],
 )
 def test_thresholds(share, level):
-    assert HELD == (0.85, 0.75)
+    """Of the share that is held; where the width is off by 20 %, 83 % are."""
+    assert (HELD, MEDIAN, WIDTH) == ((0.85, 0.75), 0.3, 0.2)
     one = bell(sd_that_holds(share))
     assert abs(one.mass(INTERVAL) - share) < 1e-4
     assert of_site(one).level == level
-    # of the whole fit they are usable at worst, and said of the worst alone
+    # of the whole fit the worst is said alone
     worst = of_sites([bell(1.0), one])
-    assert [finding.level for finding in worst] == ([] if level == "good" else ["usable"])
+    assert [finding.level for finding in worst] == ([] if level == "good" else [level])
+
+
+@pytest.mark.parametrize(
+    ("one", "level"),
+    [
+        (bell(1.0, mean=0.299), "good"),
+        (bell(1.0, mean=-0.301), "bad"),
+        (bell(0.8331), "usable"),  # wider than it by 1 / 1.2, though it holds more than it should
+        (bell(0.8334), "good"),
+    ],
+    ids=["median", "median beyond", "too wide", "as wide as may be"],
+)
+def test_medians_and_widths(one, level):
+    assert of_site(one).level == ("bad" if level == "usable" else level)
+
+
+def test_on_the_scale_of_the_site():
+    """A log-normal number: its median and its interval in closed form, where the coordinate alone would be right."""
+    found = marginals(lb.laplace_of_density(lambda x: -x @ x / 2, jnp.zeros(1)))[0]
+    assert found.median_off == pytest.approx(0, abs=1e-6) and found.width_ratio == pytest.approx(
+        1, abs=1e-4
+    )
+
+    def gamma():
+        numpyro.sample("r", dist.Gamma(2.0, 1.0))
+
+    (one,) = marginals(lb.laplace(gamma))
+    exact = stats.gamma(2).ppf([0.05, 0.5, 0.95])
+    ours = 2 * np.exp(np.array([-INTERVAL, 0, INTERVAL]) / np.sqrt(2))
+    assert np.allclose(one.scale, [*exact, *ours], rtol=2e-3)
+    assert one.median_off == pytest.approx(
+        (ours[1] - exact[1]) / np.ptp(exact) * 2 * INTERVAL, abs=2e-3
+    )
+    assert one.width_ratio == pytest.approx(np.ptp(ours) / np.ptp(exact), rel=2e-3)
+
+
+def test_of_a_simplex_it_is_told_in_the_coordinates():
+    def shares():
+        numpyro.sample("p", dist.Dirichlet(jnp.array([5.0, 6, 7])))
+
+    assert all(one.scale is None for one in marginals(lb.laplace(shares)))
 
 
 def test_the_worst_is_named_and_the_unknown_left_out():
@@ -173,6 +215,7 @@ def test_the_worst_is_named_and_the_unknown_left_out():
     (finding,) = of_sites([bell(1.0), bell(1.3, "b", mean=1.0), nothing, bell(1.2, "d")])
     share = stats.norm(1.0, 1.3).cdf([-INTERVAL, INTERVAL])
     held = f"the 90% interval of b holds {share[1] - share[0]:.0%} of its marginal"
-    assert finding.words == f"{held}, whose mean is +1.0 sd from the mode"
+    off = "its width is off by -23% (up to 20%) and the median by -0.77 sd (up to 0.3)"
+    assert finding.words == f"{held}, {off}"
     assert of_sites([nothing]) == [] == of_sites([])
     assert of_site(nothing).words == "the marginal of c is not known"

@@ -133,8 +133,9 @@ def test_the_moment_that_is_off_most_is_named():
 
 
 def test_weights_and_grid():
-    assert of_weights(0.69, 4000, 5, True).level == "good"
-    assert of_weights(0.71, 4000, 5, False).level == "usable"
+    assert of_weights(0.69, 4000, 5, True, "bad").level == "good"
+    assert of_weights(0.71, 4000, 5, False, "usable").level == "usable"
+    assert of_weights(0.71, 4000, 5, False, "bad").level == "bad"
     assert [of_grid(x).level for x in (0.09, 0.11, 0.69, 0.7)] == [
         "good",
         "usable",
