@@ -343,7 +343,8 @@ class LaplaceApproximation(Approximation):
         """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
 
         The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
-        asked, that 64 draws of q are worth less than a third as many of the posterior. None is no proof:
+        asked, that 64 draws of q are worth less than a third as many of the posterior, or that more than a
+        tenth of them have density zero, as where the posterior ends beside its mode. None is no proof:
         so few draws see no tail, and none another mode. Nor are they looked at of a batch or within a
         compiled program, where the curvature is not the Hessian, where the data are spread over devices
         or came in chunks, or where 64 evaluations of the log joint would take longer than a moment.
