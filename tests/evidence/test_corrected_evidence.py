@@ -191,6 +191,30 @@ def test_single_precision_has_four_digits():
     assert found.correction == pytest.approx(0.0297, abs=2e-4)
 
 
+@pytest.mark.parametrize("number", [3_000, 300_000])
+def test_rounding_counts_in_single_precision(number):
+    """Of 300,000 counts the log joint is -579,000, of which single precision drops a fifth of a nat."""
+
+    def model(y):
+        level = numpyro.sample("level", dist.Normal(0, 5))
+        numpyro.sample("y", dist.Poisson(jnp.exp(level)).expand([y.size]).to_event(1), obs=y)
+
+    y = np.random.default_rng(1).poisson(3.0, number).astype(np.float32)
+    exact = lb.corrected_evidence(lb.laplace(model, y))
+    with single_precision():
+        found = lb.corrected_evidence(lb.laplace(model, y))
+    error = abs(float(found.value) - float(exact.value))
+    assert 3e-7 * abs(exact.value) < error < found.truncation < 2 * error
+    assert exact.truncation < 1e-6
+
+
+def test_where_rounding_is_all_double_precision_is_advised():
+    with single_precision():
+        approx = lb.laplace_of_density(lambda x: -(x**2) / 2 - 2e6, np.float32(0.1))
+        with pytest.raises(lb.LaplaceError, match=r"(?s)more than 0\.5.*enable_x64"):
+            lb.corrected_evidence(approx)
+
+
 def test_the_print_has_as_many_digits_as_are_known():
     found = lb.corrected_evidence(lb.laplace(coin, TOSSES))
     assert repr(found) == "-4.7004, corrected by 0.0297; leaves out about 0.0009"
