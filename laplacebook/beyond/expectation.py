@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number
+from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.corrected import Corrected, digits_of
 from laplacebook.base.errors import LaplaceError, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import FEWEST, Estimate
@@ -118,7 +118,7 @@ def expectation(
         An :class:`Expectation`.
 
     Raises:
-        TypeError: g is no function; ``approx`` is no fit.
+        TypeError: g is no function; ``approx`` is no fit; ``key`` is no random key.
         ValueError: there is no such method; ``approx`` is a batch; numbers are not known yet (``jit``,
             ``vmap``, ``grad``) where there is no method, or draws.
         UnsupportedModel: g cannot be traced, or does not return real numbers; for an expansion g is
@@ -143,6 +143,8 @@ def expectation(
     if method not in (None, *METHODS):
         raise ValueError(f"method is one of {', '.join(METHODS)}, or None, not {method!r}")
     require_number("num_samples", num_samples)
+    if key is not None:
+        require_key(key)
     require_fit(approx)
     density, mode = approx.density, approx.mode_vector
     if isinstance(density, LikelihoodDensity):

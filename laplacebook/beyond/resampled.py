@@ -10,7 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number, require_numbers, require_sample_shape
+from laplacebook.base.checks import (
+    require_key,
+    require_number,
+    require_numbers,
+    require_sample_shape,
+)
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.quick import in_full_precision
@@ -63,7 +68,7 @@ def resampled(
         A :class:`ResampledApproximation`.
 
     Raises:
-        TypeError: ``approx`` is no such approximation.
+        TypeError: ``approx`` is no such approximation; ``key`` is no random key.
         ValueError: ``num_samples`` is no such number; ``approx`` is a batch; within a compiled program.
         UnsupportedModel: it is a maximum likelihood fit.
         LaplaceError: Pareto k-hat of the weights is above 0.7 (less for fewer than 2,200 draws), or a few draws
@@ -169,6 +174,7 @@ class ResampledApproximation(ByDraws):
     ) -> Float[Array, "*S D"]:
         """Draws in the coordinates of the proposal, shape ``sample_shape + (D,)``, with replacement."""
         require_sample_shape(sample_shape)
+        require_key(key)
         require_numbers("sample", key)
         number = int(np.prod(sample_shape))
         index = jax.random.categorical(key, jnp.asarray(self.log_weights), shape=(number,))

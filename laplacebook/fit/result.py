@@ -14,6 +14,7 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.base.checks import (
     coordinates,
+    require_key,
     require_number,
     require_numbers,
     require_one,
@@ -175,7 +176,10 @@ class LaplaceApproximation(Approximation):
 
         Raises:
             ValueError: a probability is not between 0 and 1, or they are not a vector.
+            TypeError: ``key`` is no random key.
         """
+        if key is not None:
+            require_key(key)
         levels = np.asarray(probabilities, float)
         if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
             raise ValueError(
