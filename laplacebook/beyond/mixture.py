@@ -144,6 +144,11 @@ class MixtureApproximation(ByDraws):
         return self.components[0].density
 
     @property
+    def gaussians(self) -> tuple[LaplaceApproximation, ...]:
+        """The components."""
+        return self.components
+
+    @property
     def log_evidence(self) -> float:
         """The logarithm of the sum of the evidences of the components."""
         return float(host_logsumexp(self._log_evidences))

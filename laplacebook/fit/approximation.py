@@ -29,6 +29,11 @@ class Approximation(ABC):
             """The log joint that is approximated."""
 
     @property
+    def gaussians(self) -> tuple[Any, ...]:
+        """The Laplace approximations whose sum it is, each weighted by its evidence; none where it is no such sum."""
+        return ()
+
+    @property
     @abstractmethod
     def log_evidence(self) -> Any:
         """log p(D), or the approximation of it."""

@@ -84,6 +84,11 @@ class LaplaceApproximation(Approximation):
     _diagnosed: ClassVar[str | None] = None
 
     @property
+    def gaussians(self) -> tuple["LaplaceApproximation", ...]:
+        """Itself alone."""
+        return (self,)
+
+    @property
     def covariance(self) -> Float[Array, "*B D D"]:
         """A^-1, dense, shape (D, D), in the coordinates u."""
         return from_host(on_host(self.precision).inverse())
