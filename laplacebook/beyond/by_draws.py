@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,10 @@ from laplacebook.fit.functions import (
     weighted_quantiles,
 )
 from laplacebook.fit.numpyro_and_arviz import to_arviz
-from laplacebook.fit.summary import summary_table, values_at
+from laplacebook.fit.summary import element_names, summary_table, values_at
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
 
@@ -134,6 +137,45 @@ class ByDraws(Approximation):
             columns[end] = {name: values[i] for name, values in quantiles.items()}
         title = f"{self.title} of {self.density.name}, D = {self.density.dimension}"
         return replace(summary_table(self.density, columns), title=title)
+
+    def plot(self, site: str, probability: float = 0.9) -> "Figure":
+        """A histogram of the draws of each number of a site, beside a normal density; or a band along its index.
+
+        The normal has the mean and the standard deviation of the draws. A site whose value is a vector of more than
+        six numbers is drawn as :meth:`LaplaceApproximation.plot` does, with its mean in the place of the mode.
+
+        Args:
+            site: its name.
+            probability: of the interval of a band.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, it has more than six numbers and is no vector, or ``probability`` is not
+                between 0 and 1.
+        """
+        from laplacebook.beyond.draws_picture import FEW, plot_draws
+        from laplacebook.fit.by_site import plot_along_index
+
+        ends = tails(probability)
+        sites = {one.name: one for one in self.density.sites}
+        shape = sites[site].value_shape if site in sites else None
+        if shape is None or (np.prod(shape) > FEW and len(shape) != 1):
+            listed = ", ".join(
+                f"{name!r} of shape {one.value_shape}" for name, one in sites.items()
+            )
+            raise ValueError(
+                f"site is the name of a latent site of up to {FEW} numbers, or of a vector, not {site!r}; there are "
+                f"{listed}."
+            )
+        if np.prod(shape) <= FEW:
+            values, weights = self._weighted[site]
+            return plot_draws(element_names(sites[site]), values.reshape(len(values), -1), weights)
+        low, high = np.asarray(self.quantiles(ends)[site])
+        level = " to ".join(percentages(ends))
+        return plot_along_index(site, np.asarray(self.mean[site]), low, high, level, "mean")
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws of all sites together, on the scale on which the user wrote the model.

@@ -165,14 +165,24 @@ class NestedApproximation(ByDraws):
         """The posterior density of each hyperparameter, in the unconstrained space."""
         return hyper_marginals(self._hyper_names, *self._points[:2])
 
-    def plot(self) -> "Figure":
-        """The posterior densities of the hyperparameters, in the unconstrained space.
+    def plot(self, site: str | None = None, probability: float = 0.9) -> "Figure":
+        """The posterior densities of the hyperparameters, in the unconstrained space; or of a site, by draws.
+
+        Args:
+            site: the name of one, of which a histogram or a band is drawn as :meth:`ByDraws.plot` does.
+            probability: of the interval of a band.
 
         Returns:
             The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
             writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, it has more than six numbers and is no vector, or ``probability`` is not
+                between 0 and 1.
         """
-        return plot_hyper_marginals(self.marginals)
+        if site is None:
+            return plot_hyper_marginals(self.marginals)
+        return super().plot(site, probability)
 
     @property
     def doubt_at_a_glance(self) -> str | None:

@@ -245,7 +245,8 @@ class LaplaceApproximation(Approximation):
         if len(shapes.get(site, ())) != 1:
             listed = ", ".join(f"{name!r} of shape {shape}" for name, shape in shapes.items())
             raise ValueError(
-                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}."
+                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}. "
+                "lb.diagnose(approx, key).plot(site) draws the marginal density of each coordinate of any."
             )
         (_, mode), _, (low, lower), (high, upper) = self._columns(probability).items()
         ends = np.asarray(lower[site]), np.asarray(upper[site])
