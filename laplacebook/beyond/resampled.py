@@ -11,10 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import (
-    require_key,
     require_number,
     require_numbers,
-    require_sample_shape,
 )
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.estimate import Estimate, effective_sample_size
@@ -168,17 +166,9 @@ class ResampledApproximation(ByDraws):
         """The standard error of its means, in standard deviations."""
         return self.effective_sample_size**-0.5
 
-    @in_full_precision
-    def sample_vector(
-        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
-        """Draws in the coordinates of the proposal, shape ``sample_shape + (D,)``, with replacement."""
-        require_sample_shape(sample_shape)
-        require_key(key)
-        require_numbers("sample", key)
-        number = int(np.prod(sample_shape))
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         index = jax.random.categorical(key, jnp.asarray(self.log_weights), shape=(number,))
-        return jnp.asarray(self.u[np.asarray(index)], float).reshape(*sample_shape, self.u.shape[1])
+        return self.u[np.asarray(index)]
 
     @property
     def doubt_at_a_glance(self) -> str | None:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import numpy as np
@@ -15,7 +15,6 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 from laplacebook.base.checks import (
     coordinates,
     require_key,
-    require_number,
     require_numbers,
     require_one,
     require_sample_shape,
@@ -25,7 +24,7 @@ from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.numpyro_and_arviz import laplace_guide, to_arviz
+from laplacebook.fit.numpyro_and_arviz import laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
     improper_evidence,
@@ -251,40 +250,6 @@ class LaplaceApproximation(Approximation):
         (_, mode), _, (low, lower), (high, upper) = self._columns(probability).items()
         ends = np.asarray(lower[site]), np.asarray(upper[site])
         return plot_along_index(site, np.asarray(mode[site]), *ends, f"{low} to {high}")
-
-    @in_full_precision
-    def to_arviz(
-        self,
-        key: Key[Array, ""] | None = None,
-        num_samples: int = 1000,
-        *,
-        log_likelihood: bool = False,
-        posterior_predictive: bool = False,
-    ) -> Any:
-        """Draws, and the data, for ArviZ's plots and tables.
-
-        Args:
-            key: a JAX random key; a fixed one by default.
-            num_samples: how many draws, all in one chain: they are independent.
-            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
-                ``arviz.waic``; NaN where a mask hides it.
-            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
-
-        Returns:
-            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
-            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
-
-        Raises:
-            ImportError: ArviZ is not installed.
-            ValueError: ``num_samples`` is not a number of 1 or more.
-            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
-                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
-        """
-        require_number("num_samples", num_samples)
-        to_draw = jax.random.key(0) if key is None else key
-        u = self.sample_vector(to_draw, (num_samples,))
-        to_data = jax.random.fold_in(to_draw, 1)
-        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     def save(self, path: str | PathLike) -> None:
         """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.
