@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
+
+_RAW = (2,), (4,)  # shapes of the keys of ``jax.random.PRNGKey``
 
 
 def require_number(name: str, number: Any) -> None:
@@ -40,6 +43,25 @@ def require_numbers(what: str, tree: Any, remedy: str = "") -> None:
         raise ValueError(
             f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): {remedy or outside}"
         )
+
+
+def require_key(key: Any) -> None:
+    """Refuse what is no random key.
+
+    Raises:
+        TypeError: it is something else, or several keys.
+    """
+    if isinstance(key, jax.Array | np.ndarray):
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        if (typed and not key.shape) or (key.dtype == np.uint32 and key.shape in _RAW):
+            return
+        found = f"an array of shape {key.shape} and type {key.dtype}"
+    else:
+        found = repr(key)
+    raise TypeError(
+        f"key is a JAX random key, such as jax.random.key(0), not {found}. The same key gives the same draws "
+        "again; jax.random.split(key) makes others of it."
+    )
 
 
 def require_one(what: str, shape: tuple[int, ...], dimensions: int, mappable: bool = True) -> None:

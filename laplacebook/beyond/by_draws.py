@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number
+from laplacebook.base.checks import require_key, require_numbers, require_sample_shape
+from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.functions import (
@@ -24,8 +25,10 @@ from laplacebook.fit.functions import (
     weighted_mean,
     weighted_quantiles,
 )
-from laplacebook.fit.numpyro_and_arviz import to_arviz
-from laplacebook.fit.summary import summary_table, values_at
+from laplacebook.fit.summary import element_names, summary_table, values_at
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROWS = 10  # of a printed approximation
 
@@ -34,7 +37,7 @@ class ByDraws(Approximation):
     """An approximation whose moments and quantiles are those of weighted draws.
 
     Who inherits says what it is (``title``), which draws stand for it (``_joint``), how more are made
-    (``sample_vector``), and what is told below its table (``_lines``).
+    (``_draw``), and what is told below its table (``_lines``).
     """
 
     _diagnosed: ClassVar[str | None] = None
@@ -53,6 +56,10 @@ class ByDraws(Approximation):
     @abstractmethod
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:
         """Draws of all coordinates together, shape (S, D), and their weights, which sum to 1."""
+
+    @abstractmethod
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
+        """So many draws in the coordinates of the fit."""
 
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -135,6 +142,66 @@ class ByDraws(Approximation):
         title = f"{self.title} of {self.density.name}, D = {self.density.dimension}"
         return replace(summary_table(self.density, columns), title=title)
 
+    def plot(self, site: str, probability: float = 0.9) -> "Figure":
+        """A histogram of the draws of each number of a site, beside a normal density; or a band along its index.
+
+        The normal has the mean and the standard deviation of the draws. A site whose value is a vector of more than
+        six numbers is drawn as :meth:`LaplaceApproximation.plot` does, with its mean in the place of the mode.
+
+        Args:
+            site: its name.
+            probability: of the interval of a band.
+
+        Returns:
+            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
+            writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, it has more than six numbers and is no vector, or ``probability`` is not
+                between 0 and 1.
+        """
+        from laplacebook.beyond.draws_picture import FEW, plot_draws
+        from laplacebook.fit.by_site import plot_along_index
+
+        ends = tails(probability)
+        sites = {one.name: one for one in self.density.sites}
+        shape = sites[site].value_shape if site in sites else None
+        if shape is None or (np.prod(shape) > FEW and len(shape) != 1):
+            listed = ", ".join(
+                f"{name!r} of shape {one.value_shape}" for name, one in sites.items()
+            )
+            raise ValueError(
+                f"site is the name of a latent site of up to {FEW} numbers, or of a vector, not {site!r}; there are "
+                f"{listed}."
+            )
+        if np.prod(shape) <= FEW:
+            values, weights = self._weighted[site]
+            return plot_draws(element_names(sites[site]), values.reshape(len(values), -1), weights)
+        low, high = np.asarray(self.quantiles(ends)[site])
+        level = " to ".join(percentages(ends))
+        return plot_along_index(site, np.asarray(self.mean[site]), low, high, level, "mean")
+
+    @in_full_precision
+    def sample_vector(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*S D"]:
+        """Draws in the coordinates of the fit, shape ``sample_shape + (D,)``.
+
+        Args:
+            key: a JAX random key.
+            sample_shape: leading shape of the draws.
+
+        Raises:
+            TypeError: ``key`` is no random key.
+            LaplaceError: at a draw of the hyperparameters of :func:`~laplacebook.nested` the effects have
+                no mode.
+        """
+        require_sample_shape(sample_shape)
+        require_key(key)
+        require_numbers("sample", key)
+        u = self._draw(key, int(np.prod(sample_shape)))
+        return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
+
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws of all sites together, on the scale on which the user wrote the model.
 
@@ -154,39 +221,6 @@ class ByDraws(Approximation):
         return {
             name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
         }
-
-    def to_arviz(
-        self,
-        key: Key[Array, ""] | None = None,
-        num_samples: int = 1000,
-        *,
-        log_likelihood: bool = False,
-        posterior_predictive: bool = False,
-    ) -> Any:
-        """Draws, and the data, for ArviZ's plots and tables.
-
-        Args:
-            key: a JAX random key; a fixed one by default.
-            num_samples: how many draws, all in one chain: they are independent.
-            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
-                ``arviz.waic``; NaN where a mask hides it.
-            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
-
-        Returns:
-            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
-            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
-
-        Raises:
-            ImportError: ArviZ is not installed.
-            ValueError: ``num_samples`` is not a number of 1 or more.
-            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
-                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
-        """
-        require_number("num_samples", num_samples)
-        to_draw = jax.random.key(0) if key is None else key
-        u = self.sample_vector(to_draw, (num_samples,))
-        to_data = jax.random.fold_in(to_draw, 1)
-        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     def remember(self, verdict: str | None) -> None:
         """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""

@@ -3,32 +3,31 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from laplacebook.base.checks import require_number
+from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.corrected import Corrected, digits_of
-from laplacebook.base.errors import LaplaceError, NonFinite, UnsupportedModel
-from laplacebook.base.estimate import FEWEST, Estimate
-from laplacebook.base.keys import split
-from laplacebook.base.many_points import at_many
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.estimate import Estimate
 from laplacebook.base.pytrees import STATIC, is_traced, loud
 from laplacebook.base.quick import jit_quickly
-from laplacebook.base.weights import defined, pareto_k, usable_below
+from laplacebook.base.weights import defined
 from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
+from laplacebook.beyond.mean_over_draws import a_point, mean_over_draws, not_finite
 from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.evidence.corrected_evidence import corrected_evidence
 from laplacebook.evidence.expansion import why_not_expanded
-from laplacebook.evidence.importance import proposal_of, weighted_draw
+from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.function_of_sites import call_of, numbers_at, shape_of, varies
-from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.require_fit import require_approximation
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.gaussian.precision import Precision
 from laplacebook.model.arguments import Call
-from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.model.density import LikelihoodDensity
 
 METHODS = ("delta", "tierney_kadane", "draws")
 DIMENSIONS = 1000  # of an expansion, at most
@@ -36,7 +35,6 @@ LARGEST = 0.5  # posterior standard deviations of g that an expansion may leave 
 ENOUGH = 0.01  # of them, where no method was asked for: the error of 10,000 draws
 _ASKED = "asked for"
 _ROUNDING = 1e3  # units in the last place of a value that count for nothing
-_HEAVY = 5.0  # degrees of freedom of the draws, as of importance_sampling
 
 
 @jax.tree_util.register_dataclass
@@ -48,7 +46,7 @@ class Expectation(Corrected):
 
     Attributes:
         value: E g, of the shape of what g returns.
-        correction: how far that is from g at the mode.
+        correction: how far that is from g at the mode (the highest, of several by draws); NaN where there is none.
         truncation: the scale of what is left out; zero of draws, which leave out nothing.
         standard_error: of draws; None of an expansion, in which nothing is drawn.
         method: ``"delta"``, ``"tierney_kadane"`` or ``"draws"``.
@@ -73,7 +71,7 @@ class Expectation(Corrected):
 
 
 def expectation(
-    approx: LaplaceApproximation,
+    approx: Approximation,
     g: Callable[[dict[str, Array]], Any],
     *,
     method: str | None = None,
@@ -96,7 +94,11 @@ def expectation(
     is of the order 1/N^2.
 
     ``"draws"`` is the mean over draws from a Student-t distribution about the mode, weighted as in
-    :func:`~laplacebook.importance_sampling`. For any function.
+    :func:`~laplacebook.importance_sampling`. For any function. Of an approximation that is no single Gaussian they
+    are the draws, with the weights, that :func:`~laplacebook.resampled` takes.
+
+    An expansion is about a mode: of a :func:`~laplacebook.mixture` about each, and their sum is weighted by
+    :func:`~laplacebook.corrected_evidence`. What is left out of these weights counts in ``truncation``.
 
     The ``truncation`` of an expansion is how far its value is from the mean along 32 or more lines
     through the mode, by 16 points on each. So a kink counts, or a tail, that derivatives at the mode do
@@ -105,7 +107,8 @@ def expectation(
     In the book: :prf:ref:`accuracy-outside` and :prf:ref:`laplace-ratio` of :doc:`/book/accuracy`.
 
     Args:
-        approx: what :func:`~laplacebook.laplace` or :func:`~laplacebook.laplace_of_density` returned.
+        approx: any approximation: what :func:`~laplacebook.laplace`, :func:`~laplacebook.nested` or another of the
+            family returned.
         g: takes a dict of site -> value, as ``approx.mode`` is one, and returns a number or an array of
             numbers, the mean of each of which is asked for; written with ``jax.numpy``.
         method: one of the three. By default the first that leaves out at most 1 % of a posterior
@@ -118,12 +121,13 @@ def expectation(
         An :class:`Expectation`.
 
     Raises:
-        TypeError: g is no function; ``approx`` is no fit.
+        TypeError: g is no function; ``approx`` is no approximation; ``key`` is no random key.
         ValueError: there is no such method; ``approx`` is a batch; numbers are not known yet (``jit``,
             ``vmap``, ``grad``) where there is no method, or draws.
         UnsupportedModel: g cannot be traced, or does not return real numbers; for an expansion g is
             flat at the mode, as an indicator is, or D is above 1,000, or the precision is not the whole
-            Hessian; for ``"tierney_kadane"`` g has both signs; the fit is one of maximum likelihood.
+            Hessian, or ``approx`` is no sum of Gaussians; for ``"tierney_kadane"`` g has both signs; the
+            fit is one of maximum likelihood.
         NonFinite: g or the log joint is NaN at a point, or g is infinite.
         LaplaceError: an expansion leaves out more than half a posterior standard deviation of g; the
             Pareto k-hat of the draws says that they do not tell; the fit failed.
@@ -143,8 +147,10 @@ def expectation(
     if method not in (None, *METHODS):
         raise ValueError(f"method is one of {', '.join(METHODS)}, or None, not {method!r}")
     require_number("num_samples", num_samples)
-    require_fit(approx)
-    density, mode = approx.density, approx.mode_vector
+    if key is not None:
+        require_key(key)
+    require_approximation(approx)
+    density = approx.density
     if isinstance(density, LikelihoodDensity):
         raise UnsupportedModel(
             "A fit of maximum likelihood has no posterior, over which a mean could be taken.",
@@ -156,71 +162,159 @@ def expectation(
             "the methods delta and tierney_kadane there."
         )
     call = call_of(g, density)
-    form = shape_of(density, call, mode)
+    form = shape_of(density, call, a_point(approx))
     by_draws = partial(_by_draws, approx, call, form, key, num_samples, progress_bar)
     if method == "draws":
         return by_draws(_ASKED)
-    why_not = why_not_expanded(approx, DIMENSIONS)
-    if why_not is None and not jnp.issubdtype(form.dtype, jnp.floating):
-        why_not = f"{call.name} returns {form.dtype}, which has no derivative"
-    if why_not is None:
-        with twice_differentiable("three times"):
-            terms = terms_of(density, call, mode, approx.precision)
-        defined(terms.ratios, density.name, "points on lines through the mode")
-        flat = terms.flat.any() & varies(density, call, mode)
-        if is_traced(flat):
-            terms = terms._replace(at=terms.at * loud(~flat, mode.dtype))
-        elif flat:
-            why_not = (
-                f"the first two derivatives of {call.name} at the mode are zero, as of an indicator"
-            )
+    found = _terms(approx, call, form)
+    if not isinstance(found, str):
+        return _by_expansion(approx, call, form, found, method, by_draws)
+    if method is None:
+        return by_draws(found)
+    raise UnsupportedModel(
+        f"There is no expansion of the mean of {call.name}, since {found}.",
+        remedy="use method='draws'.",
+    )
+
+
+class _Shares(NamedTuple):
+    """Of the modes in the evidence, shape (K, 1), and what is left out of the logarithms of these."""
+
+    shares: Array
+    left_out: Array
+
+
+def _terms(
+    approx: Approximation, g: Call, form: jax.ShapeDtypeStruct
+) -> tuple[list[Terms], _Shares | None] | str:
+    """What there is to expand about each mode; or why there is nothing, in words that go on after "since"."""
+    fits = approx.gaussians
+    if not fits:
+        return f"{type(approx).__name__} is no sum of Gaussians"
+    found = []
+    for one in fits:
+        terms = _terms_about(one, g, form)
+        if isinstance(terms, str):
+            return terms
+        found.append(terms)
+    if len(fits) == 1:
+        return found, None
+    try:
+        evidences = [corrected_evidence(one) for one in fits]
+    except LaplaceError:
+        return "the evidences about the modes, by which they are weighted, have none"
+    values = jnp.array([[one.value] for one in evidences])
+    left_out = jnp.array([[one.truncation] for one in evidences])
+    return found, _Shares(jax.nn.softmax(values, axis=0), left_out)
+
+
+def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct) -> Terms | str:
+    density, mode = one.density, one.mode_vector
+    why_not = why_not_expanded(one, DIMENSIONS)
     if why_not is not None:
-        if method is None:
-            return by_draws(why_not)
-        raise UnsupportedModel(
-            f"There is no expansion of the mean of {call.name}, since {why_not}.",
-            remedy="use method='draws'.",
-        )
-    _require_finite(call, terms)
-    return _by_expansion(approx, call, form, terms, method, by_draws)
+        return why_not
+    if not jnp.issubdtype(form.dtype, jnp.floating):
+        return f"{g.name} returns {form.dtype}, which has no derivative"
+    with twice_differentiable("three times"):
+        terms = terms_of(density, g, mode, one.precision)
+    defined(terms.ratios, density.name, "points on lines through the mode")
+    flat = terms.flat.any() & varies(density, g, mode)
+    if is_traced(flat):
+        terms = terms._replace(at=terms.at * loud(~flat, mode.dtype))
+    elif flat:
+        return f"the first two derivatives of {g.name} at the mode are zero, as of an indicator"
+    _require_finite(g, terms)
+    return terms
+
+
+class _Mean(NamedTuple):
+    """A mean of C numbers by an expansion, the scale of what it leaves out, and whether it holds."""
+
+    value: Array
+    at: Array
+    truncation: Array
+    spread: Array
+    sound: Array
+
+
+def _mean_about(one: LaplaceApproximation, g: Call, terms: Terms, method: str) -> _Mean:
+    value, sound = terms.at + terms.delta, jnp.array(True)
+    if method == "tierney_kadane":
+        fit = one.density, one.mode_vector, one.precision
+        value, found = ratio_of_evidences(fit[0], g, *fit[1:], terms.at)
+        sound = jnp.all(found & terms.one_sign)
+    truncation = jnp.hypot(terms.at + terms.told - value, terms.noise)
+    return _Mean(value, terms.at, truncation, terms.spread, sound)
+
+
+def _sum_of(means: list[_Mean], weights: _Shares) -> _Mean:
+    """The mean over all modes; what is left out of the shares moves it by as much as means differ from it."""
+    values, at, truncations, spreads, sound = (jnp.stack(x) for x in zip(*means, strict=True))
+    shares = weights.shares
+    value = jnp.sum(shares * values, axis=0)
+    away = jnp.abs(values - value)
+    truncation = jnp.sum(shares * (truncations + away * weights.left_out), axis=0)
+    spread = jnp.sqrt(jnp.sum(shares * (spreads**2 + away**2), axis=0))
+    return _Mean(value, jnp.sum(shares * at, axis=0), truncation, spread, sound.all())
 
 
 def _by_expansion(
-    approx: LaplaceApproximation,
+    approx: Approximation,
     g: Call,
     form: jax.ShapeDtypeStruct,
-    terms: Terms,
+    found: tuple[list[Terms], _Shares | None],
     method: str | None,
     by_draws: Callable[[str], Expectation],
 ) -> Expectation:
     """By the method that was asked for, or by the first that leaves out little."""
     most, said = ENOUGH if method is None else LARGEST, list[str]()
+    each, shares = found
     for used in METHODS[:2] if method is None else (method,):
-        value, sound = terms.at + terms.delta, jnp.array(True)
-        if used == "tierney_kadane":
-            if not is_traced(terms) and not terms.one_sign.all():
-                if method is None:
-                    said.append("g is not of one sign")
-                    break
-                raise _both_signs(g)
-            fit = approx.density, approx.mode_vector, approx.precision
-            value, found = ratio_of_evidences(fit[0], g, *fit[1:], terms.at)
-            sound = jnp.all(found & terms.one_sign)
-        truncation = jnp.hypot(terms.at + terms.told - value, terms.noise)
+        known = not is_traced(each)
+        if used == "tierney_kadane" and known and not all(x.one_sign.all() for x in each):
+            if method is None:
+                said.append("g is not of one sign")
+                break
+            raise _both_signs(g)
+        pairs = zip(approx.gaussians, each, strict=True)
+        means = [_mean_about(one, g, terms, used) for one, terms in pairs]
+        mean = means[0] if shares is None else _sum_of(means, shares)
+        value, truncation = mean.value, mean.truncation
         rounding = _ROUNDING * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        share = jnp.max(truncation / (terms.spread + rounding), initial=0)
-        share = jnp.where(sound, share, jnp.inf)
+        share = jnp.max(truncation / (mean.spread + rounding), initial=0)
+        share = jnp.where(mean.sound, share, jnp.inf)
         said.append(f"{used} leaves out {_share(share)}")
         if is_traced(share) or share <= most:
             factor = loud(share <= most, value.dtype)
             value, correction, truncation = (
-                (x * factor).reshape(form.shape) for x in (value, value - terms.at, truncation)
+                (x * factor).reshape(form.shape) for x in (value, value - mean.at, truncation)
             )
             why = "; ".join(said) if method is None else _ASKED
             return Expectation(value, correction, truncation, method=used, why=why)
         if method is not None:
             raise _not_small(g, said[0])
     return by_draws("; ".join(said))
+
+
+def _by_draws(
+    approx: Approximation,
+    g: Call,
+    form: jax.ShapeDtypeStruct,
+    key: Key[Array, ""] | None,
+    number: int,
+    progress_bar: bool | None,
+    why: str,
+) -> Expectation:
+    to_draw = jax.random.key(0) if key is None else key
+    mean, error = mean_over_draws(approx, g, to_draw, number, progress_bar)
+    at = np.asarray(_numbers(approx.density, g, a_point(approx)), float)
+    away = mean - at if approx.gaussians else np.full_like(mean, np.nan)
+    numbers = (jnp.asarray(x.reshape(form.shape), float) for x in (mean, away, error))
+    value, correction, standard_error = numbers
+    return Expectation(value, correction, jnp.zeros_like(value), standard_error, "draws", why)
+
+
+_numbers = jit_quickly(numbers_at)
 
 
 def _share(share: Any) -> str:
@@ -238,15 +332,7 @@ def _both_signs(g: Call) -> UnsupportedModel:
 def _require_finite(g: Call, terms: Terms) -> None:
     seen = (terms.at, terms.delta, terms.told)
     if not is_traced(seen) and not np.isfinite(np.stack(seen)).all():
-        raise _not_finite(f"{g.name}, or a derivative of it, is NaN or infinite near the mode.")
-
-
-def _not_finite(what: str) -> NonFinite:
-    return NonFinite(
-        what,
-        causes=["a logarithm, a root or a quotient beyond where it is defined", "an overflow"],
-        remedy="make g finite wherever the sites can be, such as by jnp.where on both sides of its edge.",
-    )
+        raise not_finite(f"{g.name}, or a derivative of it, is NaN or infinite near the mode.")
 
 
 def _not_small(g: Call, said: str) -> LaplaceError:
@@ -259,61 +345,3 @@ def _not_small(g: Call, said: str) -> LaplaceError:
         ],
         remedy="use method='draws'.",
     )
-
-
-def _by_draws(
-    approx: LaplaceApproximation,
-    g: Call,
-    form: jax.ShapeDtypeStruct,
-    key: Key[Array, ""] | None,
-    number: int,
-    progress_bar: bool | None,
-    why: str,
-) -> Expectation:
-    density = approx.density
-    keys = split(jax.random.key(0) if key is None else key, number)
-    operands = (density, *proposal_of(approx, _HEAVY), g)
-    rows = np.asarray(at_many(_weighted_numbers, operands, keys, progress_bar), float)
-    log_weights = defined(rows[:, 0], density.name, "draws from the approximation")
-    values = np.where(np.isneginf(rows[:, :1]), 0, rows[:, 1:])
-    bad = np.count_nonzero(~np.isfinite(values.sum(axis=1)))
-    if bad:
-        raise _not_finite(f"{g.name} is NaN or infinite at {bad:,} of {number:,} draws.")
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    mean = weights @ values
-    away = np.abs(values - mean)
-    with np.errstate(divide="ignore"):
-        tails = [log_weights, *(log_weights[:, None] + np.log(away)).T]
-    k = max(pareto_k(tail) for tail in tails)
-    if k > usable_below(number):
-        raise LaplaceError(
-            f"{number:,} draws do not tell the mean of {g.name}: the Pareto k-hat of their weights is "
-            f"{k:.2f}, above {usable_below(number):.2f}.",
-            causes=["a posterior far from its Gaussian", "a mean that does not exist"],
-            remedy="more draws if they are few; else sample the posterior by NUTS, and see diagnose(approx).",
-        )
-    parts = weights[:, None] * away
-    squares = np.sum(parts**2, axis=0)
-    error = np.sqrt(squares * number / max(number - 1, 1))
-    told = (parts.sum(axis=0) ** 2 >= FEWEST * squares) & (squares > 0)
-    if varies(density, g, approx.mode_vector):
-        error = np.where(told, error, np.inf)
-    at = np.asarray(_numbers(density, g, approx.mode_vector), float)
-    dtype = approx.mode_vector.dtype
-    value, correction, error = (
-        jnp.asarray(x.reshape(form.shape), dtype) for x in (mean, mean - at, error)
-    )
-    nothing = jnp.zeros_like(value)
-    return Expectation(value, correction, nothing, error, "draws", why)
-
-
-_numbers = jit_quickly(numbers_at)
-
-
-def _weighted_numbers(
-    density: ModelDensity, mode: Array, precision: Precision, heaviness: Any, g: Call, key: Array
-) -> Float[Array, " C1"]:
-    """The log weight of a draw, and what g returns there."""
-    u, log_weight = weighted_draw(density, mode, precision, heaviness, key)
-    return jnp.append(log_weight, numbers_at(density, g, u))

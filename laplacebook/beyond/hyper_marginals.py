@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.panels import panels
+from laplacebook.base.style import STYLES
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _GRID = 201
@@ -59,19 +63,10 @@ def plot_hyper_marginals(marginals: tuple[HyperMarginal, ...]) -> "Figure":
     Args:
         marginals: of the hyperparameters.
     """
-    import matplotlib.pyplot as plt  # slow to import
 
-    from laplacebook.base.style import STYLES
+    def draw(axes: "Axes", i: int) -> None:
+        axes.plot(marginals[i].u, marginals[i].density, **STYLES["approximation"])
+        axes.set(title=marginals[i].name, yticks=[], ylim=(0, None))
 
-    number = len(marginals)
-    size = (max(4.2, 2.6 * number), 3.1)
-    figure, row = plt.subplots(1, number, figsize=size, squeeze=False, layout="constrained")
-    for axes, one in zip(row[0], marginals, strict=True):
-        axes.plot(one.u, one.density, **STYLES["approximation"])
-        axes.set(title=one.name, yticks=[], ylim=(0, None))
-    figure.supxlabel(
-        "unconstrained coordinate, such as the logarithm of a scale", fontsize="medium"
-    )
-    figure.supylabel("posterior density", fontsize="medium")
-    plt.close(figure)
-    return figure
+    label = "unconstrained coordinate, such as the logarithm of a scale"
+    return panels(len(marginals), draw, label, "posterior density")

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
+from laplacebook.base.checks import require_key
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
@@ -184,8 +185,10 @@ class MarginalModel:
 
         Raises:
             ValueError: a site is missing in ``samples``.
+            TypeError: ``key`` is no random key.
             LaplaceError: at a draw the sites have no mode: as :meth:`given` says there.
         """
+        require_key(key)
         call, names, _ = self._seen(args, kwargs)
         missing = [name for name in names if name not in samples]
         if missing:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
-from laplacebook.base.checks import require_numbers, require_sample_shape
+from laplacebook.base.checks import require_numbers
 from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp as host_logsumexp
@@ -144,6 +144,11 @@ class MixtureApproximation(ByDraws):
         return self.components[0].density
 
     @property
+    def gaussians(self) -> tuple[LaplaceApproximation, ...]:
+        """The components."""
+        return self.components
+
+    @property
     def log_evidence(self) -> float:
         """The logarithm of the sum of the evidences of the components."""
         return float(host_logsumexp(self._log_evidences))
@@ -159,20 +164,13 @@ class MixtureApproximation(ByDraws):
         logs = [one.log_density(u) for one in self.components]
         return logsumexp(jnp.stack(logs) + jnp.log(jnp.asarray(self.shares)))
 
-    @in_full_precision
-    def sample_vector(
-        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
-        """Draws in the coordinates of the fits, shape ``sample_shape + (D,)``."""
-        require_sample_shape(sample_shape)
-        require_numbers("sample", key)
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         to_component, to_draw = split_into(key)
-        number = int(np.prod(sample_shape))
         logs = jnp.log(jnp.asarray(self.shares))
         index = np.asarray(jax.random.categorical(to_component, logs, shape=(number,)))
         size = self.components[0].mode_vector.size
         normal = np.asarray(jax.random.normal(to_draw, (number, size)), float)
-        return jnp.asarray(self.points(index, normal), float).reshape(*sample_shape, size)
+        return self.points(index, normal)
 
     def points(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S D"]

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_numbers, require_sample_shape
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import USABLE
@@ -121,14 +120,7 @@ class NestedApproximation(ByDraws):
         """
         return self._where_known(self._each(spread), 2)
 
-    @in_full_precision
-    def sample_vector(
-        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
-        """The same draws in the unconstrained space, shape ``sample_shape + (D,)``."""
-        require_sample_shape(sample_shape)
-        require_numbers("sample", key)
-        number = int(np.prod(sample_shape))
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         to_hyper, to_effects = split_into(key)
         uniform, order = split_into(to_hyper)
         index = self._points.drawn(float(jax.random.uniform(uniform)), number)
@@ -139,7 +131,7 @@ class NestedApproximation(ByDraws):
         for rows in _rows(number, self.effects.held):
             given = between_nodes(self.effects, self.grid, self.start, hyper[rows])
             u[rows] = self.skewed.draws_given(given, np.arange(len(given.mode)), normal[rows])
-        return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
+        return u
 
     @in_full_precision
     def save(self, path: str | PathLike) -> None:
@@ -165,14 +157,24 @@ class NestedApproximation(ByDraws):
         """The posterior density of each hyperparameter, in the unconstrained space."""
         return hyper_marginals(self._hyper_names, *self._points[:2])
 
-    def plot(self) -> "Figure":
-        """The posterior densities of the hyperparameters, in the unconstrained space.
+    def plot(self, site: str | None = None, probability: float = 0.9) -> "Figure":
+        """The posterior densities of the hyperparameters, in the unconstrained space; or of a site, by draws.
+
+        Args:
+            site: the name of one, of which a histogram or a band is drawn as :meth:`ByDraws.plot` does.
+            probability: of the interval of a band.
 
         Returns:
             The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
             writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, it has more than six numbers and is no vector, or ``probability`` is not
+                between 0 and 1.
         """
-        return plot_hyper_marginals(self.marginals)
+        if site is None:
+            return plot_hyper_marginals(self.marginals)
+        return super().plot(site, probability)
 
     @property
     def doubt_at_a_glance(self) -> str | None:

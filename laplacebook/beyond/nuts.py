@@ -67,7 +67,7 @@ def nuts(
         ``acceptance_rate``, ``n_steps``, ``energy``, ``lp``) and, where there are data, ``observed_data``.
 
     Raises:
-        TypeError: ``approx`` is no approximation.
+        TypeError: ``approx`` is no approximation; ``key`` is no random key.
         ValueError: a number is none; ``approx`` is a batch; within a compiled program.
         UnsupportedModel: the fit is in the constrained space, or one of maximum likelihood.
         ImportError: ArviZ is not installed.

@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number, require_numbers, require_sample_shape
+from laplacebook.base.checks import (
+    require_number,
+    require_numbers,
+)
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.quick import in_full_precision
@@ -63,7 +66,7 @@ def resampled(
         A :class:`ResampledApproximation`.
 
     Raises:
-        TypeError: ``approx`` is no such approximation.
+        TypeError: ``approx`` is no such approximation; ``key`` is no random key.
         ValueError: ``num_samples`` is no such number; ``approx`` is a batch; within a compiled program.
         UnsupportedModel: it is a maximum likelihood fit.
         LaplaceError: Pareto k-hat of the weights is above 0.7 (less for fewer than 2,200 draws), or a few draws
@@ -163,16 +166,9 @@ class ResampledApproximation(ByDraws):
         """The standard error of its means, in standard deviations."""
         return self.effective_sample_size**-0.5
 
-    @in_full_precision
-    def sample_vector(
-        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
-        """Draws in the coordinates of the proposal, shape ``sample_shape + (D,)``, with replacement."""
-        require_sample_shape(sample_shape)
-        require_numbers("sample", key)
-        number = int(np.prod(sample_shape))
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         index = jax.random.categorical(key, jnp.asarray(self.log_weights), shape=(number,))
-        return jnp.asarray(self.u[np.asarray(index)], float).reshape(*sample_shape, self.u.shape[1])
+        return self.u[np.asarray(index)]
 
     @property
     def doubt_at_a_glance(self) -> str | None:

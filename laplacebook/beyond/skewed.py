@@ -12,7 +12,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import coordinates, require_numbers, require_sample_shape
+from laplacebook.base.checks import coordinates, require_numbers
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
@@ -158,21 +158,12 @@ class SkewedApproximation(ByDraws):
         """The same at many points, of which the distance from the mode and the Gaussian density are known."""
         return log(2) + log_gaussian + np.asarray(log_ndtr(_ROOT * _thirds(self.gaussian, offset)))
 
-    @in_full_precision
-    def sample_vector(
-        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
-    ) -> Float[Array, "*S D"]:
-        """Draws in the coordinates of the fit, shape ``sample_shape + (D,)``."""
-        require_sample_shape(sample_shape)
-        require_numbers("sample", key)
+    def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         to_offset, to_side = split_into(key)
-        number, size = int(np.prod(sample_shape)), self.gaussian.mode_vector.size
-        offset = _offsets(
-            self.gaussian, np.asarray(jax.random.normal(to_offset, (number, size)), float)
-        )
+        normal = jax.random.normal(to_offset, (number, self.gaussian.mode_vector.size))
+        offset = _offsets(self.gaussian, np.asarray(normal, float))
         is_right = np.asarray(jax.random.uniform(to_side, (number,))) < self._right(offset)
-        u = np.asarray(self.gaussian.mode_vector) + np.where(is_right[:, None], offset, -offset)
-        return jnp.asarray(u, float).reshape(*sample_shape, size)
+        return np.asarray(self.gaussian.mode_vector) + np.where(is_right[:, None], offset, -offset)
 
     @property
     def doubt_at_a_glance(self) -> str | None:

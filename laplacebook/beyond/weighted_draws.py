@@ -24,7 +24,7 @@ from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 
-_TOGETHER = 8  # draws of the effects for the same hyperparameters
+TOGETHER = 8  # draws of the effects for the same hyperparameters
 _HEAVY = 5.0  # degrees of freedom of the draws that reach into the tails
 
 
@@ -166,12 +166,12 @@ def _log_joint(density: ModelDensity, u: Array) -> Array:
 
 
 def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> WeightedDraws:
-    groups = -(-number // _TOGETHER)
+    groups = -(-number // TOGETHER)
     to_hyper, to_effects = split_into(key)
     points, skewed = fit._points, fit.skewed
     chosen = points.drawn(float(jax.random.uniform(to_hyper)), groups)
     given = between_nodes(fit.effects, fit.grid, fit.start, points.points[chosen])
-    index = np.repeat(np.arange(groups), _TOGETHER)
+    index = np.repeat(np.arange(groups), TOGETHER)
     shape = (len(index), given.mode.shape[1])
     normal = np.asarray(jax.random.normal(to_effects, shape), float)
     gaussian, skew = (
@@ -179,11 +179,11 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     )
     u = np.where(np.arange(len(index))[:, None] % 2, skew, gaussian)
     effects = u[:, fit.effects.places[1]]
-    log_joint = fit.effects.log_joint(given.hyper, effects.reshape(groups, _TOGETHER, -1)).ravel()
+    log_joint = fit.effects.log_joint(given.hyper, effects.reshape(groups, TOGETHER, -1)).ravel()
     log_q = skewed.log_densities(given, index, effects - given.mode[index])
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
     weights = defined(log_joint - log_q, fit.density.name, "draws")
-    return WeightedDraws(u, weights, _TOGETHER, _rounding(log_joint))
+    return WeightedDraws(u, weights, TOGETHER, _rounding(log_joint))
 
 
 def _rounding(heights: Float[np.ndarray, " S"]) -> float:

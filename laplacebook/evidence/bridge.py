@@ -68,6 +68,7 @@ def bridge_sampling(
             fewer than two, or one lies outside the support or has density zero; ``num_samples``
             is not a positive integer; ``approx`` is a batch, or a number is not known yet (``jit``,
             ``vmap``, ``grad``).
+        TypeError: ``key`` is no random key.
         UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.

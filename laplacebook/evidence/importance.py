@@ -65,6 +65,7 @@ def importance_sampling(
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or
             ``degrees_of_freedom`` is none; ``approx`` is a batch.
+        TypeError: ``key`` is no random key.
         UnsupportedModel: a prior is improper, or left out (``maximum_likelihood``).
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.

@@ -55,7 +55,7 @@ def prior_sampling(
 
     Raises:
         ValueError: ``num_samples`` is not a positive integer.
-        TypeError: arguments for a model are given beside an approximation.
+        TypeError: arguments for a model are given beside an approximation; ``key`` is no random key.
         UnsupportedModel: a prior is improper, or ``target`` a plain density: nothing to draw from;
             or the model brings a seed of its own.
         NonFinite: the likelihood is NaN at a draw.

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
+from laplacebook.base.checks import require_number
+from laplacebook.base.quick import in_full_precision
 from laplacebook.base.table import Table
+from laplacebook.fit.numpyro_and_arviz import to_arviz
 from laplacebook.model.density import ModelDensity
 
 
@@ -27,6 +31,11 @@ class Approximation(ABC):
         @property
         def density(self) -> ModelDensity:
             """The log joint that is approximated."""
+
+    @property
+    def gaussians(self) -> tuple[Any, ...]:
+        """The Laplace approximations whose sum it is, each weighted by its evidence; none where it is no such sum."""
+        return ()
 
     @property
     @abstractmethod
@@ -61,7 +70,7 @@ class Approximation(ABC):
     ) -> Float[Array, "*S D"]:
         """The same draws as vectors of all coordinates."""
 
-    @abstractmethod
+    @in_full_precision
     def to_arviz(
         self,
         key: Key[Array, ""] | None = None,
@@ -70,7 +79,30 @@ class Approximation(ABC):
         log_likelihood: bool = False,
         posterior_predictive: bool = False,
     ) -> Any:
-        """Draws, and the data, for ArviZ's plots and tables."""
+        """Draws, and the data, for ArviZ's plots and tables.
+
+        Args:
+            key: a JAX random key; a fixed one by default.
+            num_samples: how many draws, all in one chain: they are independent.
+            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
+                ``arviz.waic``; NaN where a mask hides it.
+            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
+
+        Returns:
+            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
+            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
+
+        Raises:
+            ImportError: ArviZ is not installed.
+            ValueError: ``num_samples`` is not a number of 1 or more.
+            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
+                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
+        """
+        require_number("num_samples", num_samples)
+        to_draw = jax.random.key(0) if key is None else key
+        u = self.sample_vector(to_draw, (num_samples,))
+        to_data = jax.random.fold_in(to_draw, 1)
+        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     @abstractmethod
     def save(self, path: str | PathLike) -> None:

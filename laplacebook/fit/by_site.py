@@ -52,7 +52,12 @@ def table_by_site(density: ModelDensity, columns: Columns) -> Table:
 
 
 def plot_along_index(
-    name: str, mode: Float[np.ndarray, " N"], low: Numbers, high: Numbers, level: str
+    name: str,
+    mode: Float[np.ndarray, " N"],
+    low: Numbers,
+    high: Numbers,
+    level: str,
+    middle: str = "mode",
 ) -> "Figure":
     """The mode of each number of a site, and an interval about it, against its index.
 
@@ -64,6 +69,7 @@ def plot_along_index(
         low: the lower end of each interval, shape (N,).
         high: the upper end, shape (N,).
         level: of the interval, in words.
+        middle: what stands in the place of the mode, in words.
     """
     import matplotlib.pyplot as plt  # slow to import
 
@@ -78,9 +84,9 @@ def plot_along_index(
     label = f"{level}{each}"
     axes.fill_between(first, bottom, top, color=color, alpha=0.3, linewidth=0, label=label)
     if each:
-        axes.fill_between(first, lowest, highest, color=color, linewidth=0.5, label="mode")
+        axes.fill_between(first, lowest, highest, color=color, linewidth=0.5, label=middle)
     else:
-        axes.plot(first, mode, color=color, linewidth=1, label="mode")
+        axes.plot(first, mode, color=color, linewidth=1, label=middle)
     axes.set(xlabel="index", ylabel=name)
     figure.legend(loc="outside upper center", ncols=2)
     plt.close(figure)

@@ -18,6 +18,9 @@ from laplacebook.search.search import is_small
 
 DRAWS = 64
 FEWEST = 1 / 3  # of the draws: of thirty models of practice, those that diagnose calls bad had less
+_BEYOND = (
+    0.1  # of the draws: a Gaussian of which so much lies beyond an edge is off by 0.1 nats there
+)
 _INTEGRAL = 100  # log joints in each evaluation of one that is an integral itself
 _WORK = 2**28  # numbers in all log joints together: some tenths of a second
 
@@ -27,9 +30,9 @@ def doubt_at_a_glance(
 ) -> str | None:
     """Why not to trust q, by how many draws from the posterior 64 draws of q are worth; else None.
 
-    A third and more of them is no proof: so few draws see no tail, and none another mode. Not looked
-    at where 64 evaluations of the log joint would take longer than a moment, nor where the data are
-    spread over devices.
+    Or by how many of them have density zero. A third and more of them is no proof: so few draws see no
+    tail, and none another mode. Not looked at where 64 evaluations of the log joint would take longer than
+    a moment, nor where the data are spread over devices.
 
     Args:
         density: the log joint.
@@ -42,14 +45,20 @@ def doubt_at_a_glance(
     normal = np.random.default_rng(0).standard_normal((DRAWS, mode_vector.size))
     precision, mode = on_host((precision, mode_vector))
     points = np.asarray(mode + precision.whitened(normal.T.astype(mode.dtype)).T)
-    log_weights = _heights(density, points) + np.sum(normal**2, axis=1) / 2
-    with np.errstate(all="ignore"):
-        weights = np.exp(log_weights - log_weights.max())
-        worth = weights.sum() ** 2 / np.sum(weights**2)
+    heights = _heights(density, points)
+    if not np.all(heights < np.inf):
+        return f"the log joint is not a number at some of {DRAWS} draws from it"
+    beyond = np.count_nonzero(np.isneginf(heights))
+    if beyond > _BEYOND * DRAWS:
+        return (
+            f"{beyond} of {DRAWS} draws from it have density zero: an edge lies within it, beyond which its evidence "
+            "and its intervals reach"
+        )
+    log_weights = heights + np.sum(normal**2, axis=1) / 2
+    weights = np.exp(log_weights - log_weights.max())
+    worth = weights.sum() ** 2 / np.sum(weights**2)
     if worth >= FEWEST * DRAWS:
         return None
-    if np.isnan(worth):
-        return f"the log joint is not a number at some of {DRAWS} draws from it"
     return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior"
 
 

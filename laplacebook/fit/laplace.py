@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import require_number, require_numbers
+from laplacebook.base.checks import require_key, require_number, require_numbers
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly
@@ -103,6 +103,7 @@ def laplace(
     Raises:
         ValueError: an option has no such value, ``start`` does not fit the latent sites, or one of
             ``starts`` and ``key`` is given without the other.
+        TypeError: ``key`` is no random key.
         ImportError: ``structure="sparse"``, and its packages are not installed.
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers, or
             data that repeat each other, a column beside a vector; a Hessian that is not sparse, where it
@@ -156,6 +157,8 @@ def approximate(
             "one search needs key=, a JAX random key, and one search draws nothing. (A model with an "
             "argument named key takes it through functools.partial.)"
         )
+    if key is not None:
+        require_key(key)
     found = _approximate(density, start, starts, key, throw, _first(density, settings))
     if settings.structure == "last_layer":
         return _last_layer(found, settings, throw)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from numpyro.infer.autoguide import AutoLaplaceApproximation
 
 from laplacebook.base.checks import (
     coordinates,
-    require_number,
+    require_key,
     require_numbers,
     require_one,
     require_sample_shape,
@@ -24,7 +24,7 @@ from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.numpyro_and_arviz import laplace_guide, to_arviz
+from laplacebook.fit.numpyro_and_arviz import laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
     improper_evidence,
@@ -81,6 +81,11 @@ class LaplaceApproximation(Approximation):
     settings: Settings = field(default=DENSE_HESSIAN, metadata=STATIC)
     #: what a diagnosis of this very fit found, empty if it was not bad: no part of the pytree
     _diagnosed: ClassVar[str | None] = None
+
+    @property
+    def gaussians(self) -> tuple["LaplaceApproximation", ...]:
+        """Itself alone."""
+        return (self,)
 
     @property
     def covariance(self) -> Float[Array, "*B D D"]:
@@ -175,7 +180,10 @@ class LaplaceApproximation(Approximation):
 
         Raises:
             ValueError: a probability is not between 0 and 1, or they are not a vector.
+            TypeError: ``key`` is no random key.
         """
+        if key is not None:
+            require_key(key)
         levels = np.asarray(probabilities, float)
         if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
             raise ValueError(
@@ -236,45 +244,12 @@ class LaplaceApproximation(Approximation):
         if len(shapes.get(site, ())) != 1:
             listed = ", ".join(f"{name!r} of shape {shape}" for name, shape in shapes.items())
             raise ValueError(
-                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}."
+                f"site is the name of a latent site whose value is a vector, not {site!r}; there are {listed}. "
+                "lb.diagnose(approx, key).plot(site) draws the marginal density of each coordinate of any."
             )
         (_, mode), _, (low, lower), (high, upper) = self._columns(probability).items()
         ends = np.asarray(lower[site]), np.asarray(upper[site])
         return plot_along_index(site, np.asarray(mode[site]), *ends, f"{low} to {high}")
-
-    @in_full_precision
-    def to_arviz(
-        self,
-        key: Key[Array, ""] | None = None,
-        num_samples: int = 1000,
-        *,
-        log_likelihood: bool = False,
-        posterior_predictive: bool = False,
-    ) -> Any:
-        """Draws, and the data, for ArviZ's plots and tables.
-
-        Args:
-            key: a JAX random key; a fixed one by default.
-            num_samples: how many draws, all in one chain: they are independent.
-            log_likelihood: whether to add the log likelihood of each datum at each draw, for ``arviz.loo`` and
-                ``arviz.waic``; NaN where a mask hides it.
-            posterior_predictive: whether to draw data at each draw, for ``arviz.plot_ppc``.
-
-        Returns:
-            ``arviz.InferenceData`` or, from ArviZ 1, ``xarray.DataTree``: ``posterior`` and, if the
-            model has data, ``observed_data``; ``log_likelihood`` and ``posterior_predictive`` if asked.
-
-        Raises:
-            ImportError: ArviZ is not installed.
-            ValueError: ``num_samples`` is not a number of 1 or more.
-            UnsupportedModel: the last two are asked of a model that observes no data, or the first of one with
-                factors or scaled likelihoods; a site is called ``chain`` or ``draw``.
-        """
-        require_number("num_samples", num_samples)
-        to_draw = jax.random.key(0) if key is None else key
-        u = self.sample_vector(to_draw, (num_samples,))
-        to_data = jax.random.fold_in(to_draw, 1)
-        return to_arviz(self.density, u, to_data, log_likelihood, posterior_predictive)
 
     def save(self, path: str | PathLike) -> None:
         """Write the numbers of the approximation to a file that :func:`~laplacebook.load` reads.
@@ -343,7 +318,8 @@ class LaplaceApproximation(Approximation):
         """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
 
         The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad. Where it was not
-        asked, that 64 draws of q are worth less than a third as many of the posterior. None is no proof:
+        asked, that 64 draws of q are worth less than a third as many of the posterior, or that more than a
+        tenth of them have density zero, as where the posterior ends beside its mode. None is no proof:
         so few draws see no tail, and none another mode. Nor are they looked at of a batch or within a
         compiled program, where the curvature is not the Hessian, where the data are spread over devices
         or came in chunks, or where 64 evaluations of the log joint would take longer than a moment.

@@ -203,7 +203,7 @@ def summary_table(
     """
     sites = density.sites if sites is None else sites
     title = f"{density.method} of {density.name}, {density.space} space, D = {density.dimension}"
-    names = {"site": [name for site in sites for name in _element_names(site)]}
+    names = {"site": [name for site in sites for name in element_names(site)]}
     return Table(title, names | {name: _flat(sites, values) for name, values in columns.items()})
 
 
@@ -240,7 +240,8 @@ def settings_lines(settings: Settings) -> list[str]:
     return lines
 
 
-def _element_names(site: Site) -> list[str]:
+def element_names(site: Site) -> list[str]:
+    """What the numbers of a site are called, such as ``"w[0]"``."""
     return replace(site, shape=site.value_shape).coordinate_names()
 
 

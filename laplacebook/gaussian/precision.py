@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import coordinates, symmetric_part
+from laplacebook.base.checks import coordinates, require_key, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, solve_lower
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.base.quick import in_full_precision
@@ -100,7 +100,11 @@ class Precision(ABC):
         Args:
             key: a JAX random key.
             sample_shape: leading shape of the draws.
+
+        Raises:
+            TypeError: ``key`` is no random key.
         """
+        require_key(key)
         normal = jax.random.normal(key, (*sample_shape, self.size), self._dtype)
         return self.whitened(normal.reshape(-1, self.size).T).T.reshape(normal.shape)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Key
 
-from laplacebook.base.checks import require_number
+from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split_into
@@ -162,6 +162,7 @@ def predict(
         ValueError: the model cannot run with the arguments; the method is not one for its outcome
             (the message says which are), or not one for this fit; Monte Carlo without a key, or with
             no draws.
+        TypeError: ``key`` is no random key.
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
             linear in u, where the curvature is the Hessian; a plain density, which has no
             outcome; a model of :func:`~laplacebook.marginalize`; a latent site that with the new
@@ -191,8 +192,7 @@ def predict(
             "**marginal.sample(key, samples, ...)} with the arguments of the fit for the dots, for "
             "numpyro.infer.Predictive of the whole model.",
         )
-    density = approx.density
-    new = Call.of(density.model, args, kwargs)
+    density, new = approx.density, Call.of(approx.density.model, args, kwargs)
     if not isinstance(approx, LaplaceApproximation):
         return _over_joint_draws(approx, new, method, key, num_samples, site)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
@@ -295,6 +295,7 @@ def _require_key(
     require_number("num_samples", num_samples)
     if key is None:
         raise ValueError(f'method="{method}" needs a random key: key=jax.random.key(0).{or_else}')
+    require_key(key)
     return key
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from laplacebook.base.checks import require_number
+from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import jit, jit_quickly
@@ -64,11 +64,13 @@ def train(
 
     Raises:
         ValueError: a number is out of its range, or ``start`` does not fit the sites.
+        TypeError: ``key`` is no random key.
         UnsupportedModel: ``batch_size`` is given and the log likelihood is not a sum over rows; or
             as ``laplace`` does.
         NonFinite: the log joint is not finite at the start, or on the way.
     """
     require_number("steps", steps)
+    require_key(key)
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, not {learning_rate}")
     density = ModelDensity.of(model, args, kwargs)

@@ -171,7 +171,7 @@ def diagnose(
     Raises:
         ValueError: ``num_samples`` or ``starts`` is no such number; ``approx`` is a batch; within a
             compiled program.
-        TypeError: ``approx`` is none of these.
+        TypeError: ``approx`` is none of these; ``key`` is no random key.
         LaplaceError: the fit failed; at a draw of the hyperparameters the effects have no mode.
         NonFinite: the log joint is NaN at a draw, or on a principal axis.
 

@@ -153,16 +153,42 @@ class Diagnosis(Judged):
             self.excess, bound is not None and bool(bound.certificate.converged)
         )
 
-    def plot(self) -> "Figure":
+    def plot(self, site: str | None = None) -> "Figure":
         """The density along the longest principal axes, six at most, and the approximation to it.
+
+        Args:
+            site: the name of one whose coordinates are drawn instead: the marginal density of each, as in
+                :attr:`marginals`, and the Gaussian's.
 
         Returns:
             The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
             writes it to a file.
+
+        Raises:
+            ValueError: there is no such site, or the fit is not small, so that its marginals were not looked at.
         """
         from laplacebook.trust.picture import plot_slices
 
-        return plot_slices(self.slices)
+        if site is None:
+            return plot_slices(self.slices)
+        drawn = self._marginals_of(site)
+        return plot_slices(drawn, len(drawn))
+
+    def _marginals_of(self, site: str) -> tuple[Slice, ...]:
+        ends, end = {}, 0
+        for one in self.approx.density.sites:
+            ends[one.name] = (end, end := end + one.size)
+        if site not in ends:
+            raise ValueError(
+                f"site is the name of a latent site, not {site!r}; there are {', '.join(map(repr, ends))}."
+            )
+        if self.marginals is None:
+            raise ValueError(
+                "Of a fit of more than 64 coordinates, or of many data, marginals are not looked at: plot() without a "
+                "name draws the density along the longest axes."
+            )
+        begin, end = ends[site]
+        return self.marginals[begin:end]
 
     def _report(self) -> Table:
         rows = sorted(self.slices, key=lambda one: -abs(one.skewness))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from jaxtyping import Array, Key
@@ -19,7 +20,8 @@ from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
 from laplacebook.evidence.corrected_evidence import DIMENSIONS
 from laplacebook.evidence.expansion import why_not_expanded
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import LikelihoodDensity
+from laplacebook.model.arguments import positional_names
+from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE
 
@@ -72,7 +74,7 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
     scales = _hyperparameters(found)
     if scales:
         args, kwargs = density.arguments
-        line = f"lb.nested({density.name}, ...)"
+        line = _call_of_nested(density)
         reason = f"integrates {' and '.join(map(repr, scales))} numerically, the effects by Laplace's method"
         rows.append(Remedy(line, reason, lambda key: nested(density.model, *args, **kwargs)))
     if density.space == "unconstrained":
@@ -97,6 +99,20 @@ def _hyperparameters(found: Any) -> tuple[str, ...]:
     except LaplaceError:
         return ()
     return names if sum(s.size for s in density.sites if s.name in names) <= max(SPACING) else ()
+
+
+def _call_of_nested(density: ModelDensity) -> str:
+    """The line of code, with each argument by the name that the model has for it; dots where it has none."""
+    (args, kwargs), name = density.arguments, getattr(density.model, "__name__", "")
+    named = positional_names(density.model, len(args))
+    known = list(takewhile(str.isidentifier, named))
+    given = [
+        name if name.isidentifier() else "approx.density.model",
+        *known,
+        *["..."][: len(named) - len(known)],
+        *(f"{key}={key}" for key in kwargs),
+    ]
+    return f"lb.nested({', '.join(given)})"
 
 
 def _own(found: Any) -> LaplaceApproximation:

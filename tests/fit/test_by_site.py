@@ -105,7 +105,9 @@ def test_a_place_of_a_long_picture_stands_for_all_its_numbers(fit):
 
 @pytest.mark.parametrize("site", ["b", "m", "nothing"])
 def test_what_has_no_one_index_is_refused(fit, site):
-    with pytest.raises(ValueError, match=rf"not '{site}'; there are 'b' of shape \(\)"):
+    with pytest.raises(
+        ValueError, match=rf"(?s)not '{site}'; there are 'b' of shape \(\).*diagnose.*plot\(site\)"
+    ):
         fit.plot(site)
     with pytest.raises(ValueError, match="probability must be between"):
         fit.plot("z", 1.5)

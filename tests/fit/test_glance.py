@@ -88,7 +88,53 @@ def test_draws_beyond_the_support_have_no_weight():
 
     inside, edge = (lb.laplace(share, jnp.full(12, y), space="constrained") for y in (5.0, 1.0))
     assert inside.doubt is None
-    assert edge.doubt.startswith(DOUBTFUL)
+    # The mode is .1, and a standard deviation .095.
+    z = np.random.default_rng(0).standard_normal((64, 12))
+    beyond = np.sum(np.any(0.1 + 0.09**0.5 / 10**0.5 * z < 0, axis=1))
+    assert edge.doubt == EDGE.format(beyond)
+
+
+EDGE = (
+    "{} of 64 draws from it have density zero: an edge lies within it, beyond which its evidence and its intervals "
+    "reach"
+)
+
+
+def cut(edge):
+    """A normal number, of which what lies above an edge is impossible."""
+    x = numpyro.sample("x", dist.Normal(0, 1))
+    numpyro.factor("c", jnp.where(x < edge, 0.0, -jnp.inf))
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_an_edge_beside_the_mode_is_doubted(is_small, monkeypatch):
+    """A tenth of a standard deviation away, where the evidence is log Phi(.1), and not 0."""
+    if not is_small:
+        monkeypatch.setattr(glance, "is_small", lambda *_: False)
+    approx = lb.laplace(cut, jnp.array(0.1))
+    assert bool(approx.certificate.converged)
+    assert approx.log_evidence - stats.norm.logcdf(0.1) == pytest.approx(0.616, abs=1e-3)
+    beyond = np.sum(np.random.default_rng(0).standard_normal(64) >= 0.1)
+    assert approx.doubt == EDGE.format(beyond)
+    assert repr(approx).endswith(f"doubtful: {approx.doubt}")
+
+
+def test_a_tenth_of_draws_beyond_an_edge_is_the_threshold():
+    z = np.sort(np.random.default_rng(0).standard_normal(64))
+    six, seven = z[-7:-5].mean(), z[-8:-6].mean()
+    assert lb.laplace(cut, jnp.array(six)).doubt is None
+    assert lb.laplace(cut, jnp.array(seven)).doubt == EDGE.format(7)
+
+
+def test_within_transformations_an_edge_is_not_looked_for():
+    def evidence(edge):
+        approx = lb.laplace(cut, edge)
+        assert approx.doubt is None
+        return approx.log_evidence
+
+    edges = jnp.array([0.1, 0.3])
+    assert jax.vmap(evidence)(edges) == pytest.approx(np.zeros(2), abs=1e-9)
+    assert jax.jit(jax.grad(evidence))(0.1) == pytest.approx(0, abs=1e-9)
 
 
 def test_comparison_names_who_is_doubtful(skewed):

@@ -1,14 +1,18 @@
 """What a diagnosis says to do next: lines that run, and that help."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 
 import laplacebook as lb
 
 KEY = jax.random.key(0)
+Y = jnp.array([2.0, -1.0, 0.5, -3.0])
 
 
 def coin(y):
@@ -41,8 +45,8 @@ CASES = {
         ["good", "good", "not tried"],
     ),
     "effects": (
-        lambda: lb.laplace(groups, jnp.array([2.0, -1.0, 0.5, -3.0])),
-        ["lb.resampled", "lb.nested(groups", "lb.nuts"],
+        lambda: lb.laplace(groups, Y),
+        ["lb.resampled", "lb.nested(groups, y)", "lb.nuts"],
         None,
     ),
 }
@@ -70,8 +74,9 @@ def test_what_applies_is_told_by_what_it_costs(case):
 def test_the_lines_run(case):
     approx, diagnosis, *_ = case
     names = {"lb": lb, "approx": approx, "diagnosis": diagnosis, "key": KEY}
+    names |= {"groups": groups, "y": approx.density.arguments[0][0]}
     for one in diagnosis.remedies:
-        if one.make is not None and "..." not in one.line and "resampled" not in one.line:
+        if one.make is not None and "resampled" not in one.line:
             assert isinstance(eval(one.line, names), lb.Approximation)
 
 
@@ -123,12 +128,33 @@ def other_form(y):
     ("model", "is_offered"), [(other_form, True), (groups, True), (coin, False)]
 )
 def test_nested_is_offered_in_whatever_form_effects_are_written(model, is_offered):
-    data = (
-        jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0])
-        if model is coin
-        else jnp.array([2.0, -1.0, 0.5, -3.0])
-    )
+    data = jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]) if model is coin else Y
     found = lb.diagnose(lb.laplace(model, data), KEY, 4_000, starts=1)
     assert found.level != "good"
     lines = [one.line for one in found.remedies]
-    assert (f"lb.nested({model.__name__}, ...)" in lines) == is_offered
+    assert (f"lb.nested({model.__name__}, y)" in lines) == is_offered
+
+
+def noisy(y, *noise, prior=2.0):
+    tau = numpyro.sample("tau", dist.HalfNormal(prior))
+    with numpyro.plate("groups", y.size):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(z, noise[0] if noise else 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "kwargs", "line"),
+    [
+        (noisy, (Y,), {}, "lb.nested(noisy, y)"),
+        (noisy, (Y,), {"prior": 3.0}, "lb.nested(noisy, y, prior=prior)"),
+        (noisy, (), {"y": Y}, "lb.nested(noisy, y=y)"),
+        (noisy, (Y, 1.0), {"prior": 3.0}, "lb.nested(noisy, y, ..., prior=prior)"),
+        (partial(noisy, Y), (), {}, "lb.nested(approx.density.model)"),
+        (lambda data: noisy(data), (Y,), {}, "lb.nested(approx.density.model, data)"),
+        (handlers.reparam(noisy, config={}), (Y,), {}, "lb.nested(noisy, y)"),
+    ],
+)
+def test_the_line_of_nested_names_the_arguments(model, args, kwargs, line):
+    """Of ``*noise`` the signature has no names, and of a lambda no name says which it is."""
+    found = lb.diagnose(lb.laplace(model, *args, **kwargs), KEY, 1_000, starts=1)
+    assert line in [one.line for one in found.remedies]

@@ -109,6 +109,33 @@ def test_the_plot_shows_slice_and_gaussian():
     assert [text.get_text() for text in legend.get_texts()] == ["exact", "Laplace"]
 
 
+def pair(y):
+    numpyro.sample("a", dist.Normal(0, 1))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(b.sum(), 0.5), obs=y)
+
+
+def test_the_plot_of_a_site_shows_the_marginals_of_its_coordinates():
+    """Of a Gaussian they are its own, along the coordinates though the axes are their sum and their difference."""
+    found = lb.diagnose(lb.laplace(pair, 1.0), jax.random.key(0), starts=1)
+    figure = found.plot("b")
+    assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["b[0]", "b[1]"]
+    for axes in figure.axes:
+        exact, gaussian = axes.lines
+        t = gaussian.get_xdata()
+        np.testing.assert_allclose(
+            exact.get_ydata(), np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi), atol=2e-3
+        )
+    with pytest.raises(ValueError, match="not 'c'; there are 'a', 'b'"):
+        found.plot("c")
+
+
+def test_of_many_coordinates_no_marginal_is_drawn():
+    wide = lb.laplace_of_density(lambda x: -(x @ x) / 2, np.full(65, 0.1))
+    with pytest.raises(ValueError, match=r"more than 64 coordinates.*plot\(\) without"):
+        lb.diagnose(wide, jax.random.key(0), 500, starts=1).plot("x")
+
+
 def test_a_plot_has_six_axes_at_most():
     approx = lb.laplace_of_density(log_gamma, np.zeros(7), 50.0)
     found = lb.diagnose(approx, jax.random.key(0), starts=1)
