@@ -28,7 +28,7 @@ from laplacebook.model.sharding import shard
 from laplacebook.search.certificate import Certificate
 
 if TYPE_CHECKING:
-    from laplacebook import datasets, exercises, models, plotting
+    from laplacebook import datasets, exercises, gallery, models, plotting
     from laplacebook.base.corrected import Corrected
     from laplacebook.base.estimate import Estimate
     from laplacebook.base.weights import pareto_k
@@ -121,7 +121,7 @@ else:
         "taylor_polynomial": "taylor",
         "train": "search.train",
     }
-    _MODULES = ("datasets", "exercises", "models", "plotting")
+    _MODULES = ("datasets", "exercises", "gallery", "models", "plotting")
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
@@ -179,6 +179,7 @@ __all__ = [
     "datasets",
     "diagnose",
     "exercises",
+    "gallery",
     "expectation",
     "expected_quadratic_form",
     "gauss_hermite",

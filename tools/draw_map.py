@@ -45,6 +45,7 @@ PLACES = {
     "hierarchical": Place(0, 7, "course", "Hierarchical models"),
     "latent-fields": Place(0, 8, "course", "Ten thousand unknowns"),
     "scaling": Place(1.5, 6, "course", "Ten million rows"),
+    "trust": Place(1, 8, "course", "Can I trust it?"),
     "structured-curvature": Place(2, 7, "course", "When the Hessian is too big"),
 }
 # Of a box: what fills it, its edge and its text. All are opaque, so that they look the same on either theme.

@@ -139,10 +139,10 @@ def diagnose(
     *Good*: its means, standard deviations and evidence may be used as they are. *Usable*: they are off by more
     than that; or the draws cannot tell of a nested approximation, since a mean of the weights is not reliable
     (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the
-    hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond what chance may do to
-    any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what lies beyond the grid,
-    which its error counts, nor a far mode of the effects. Of the others ``starts`` searches look for modes that they
-    do not hold.
+    hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond
+    what chance may do to any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what
+    lies beyond the grid, which its error counts, nor a far mode of the effects. Of the others ``starts`` searches
+    look for modes that they do not hold.
 
     In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
+from math import isfinite
 from typing import Any
 
 from jaxtyping import Array, Key
@@ -23,7 +24,7 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import positional_names
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
-from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE
+from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE, MEDIAN, WIDTH, of_site
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
 _FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
@@ -72,11 +73,16 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
         whole = _whole if "mixture" in approx else _own
         rows.append(Remedy(line, reason, lambda key: resampled(whole(found), key)))
     scales = _hyperparameters(found)
-    if scales:
+    over = None if scales else _furthest(found)
+    if scales or over:
+        line = _call_of_nested(density, over)
+        rest = "the others" if over else "the effects"
+        numerically = " and ".join(map(repr, scales or [over]))
+        reason = f"integrates {numerically} numerically, {rest} by Laplace's method"
         args, kwargs = density.arguments
-        line = _call_of_nested(density)
-        reason = f"integrates {' and '.join(map(repr, scales))} numerically, the effects by Laplace's method"
-        rows.append(Remedy(line, reason, lambda key: nested(density.model, *args, **kwargs)))
+        rows.append(
+            Remedy(line, reason, lambda key: nested(density.model, *args, over=over, **kwargs))
+        )
     if density.space == "unconstrained":
         reason = "samples the posterior, begun at draws of the fit"
         rows.append(Remedy(f"lb.nuts({approx}, key)", reason))
@@ -101,7 +107,28 @@ def _hyperparameters(found: Any) -> tuple[str, ...]:
     return names if sum(s.size for s in density.sites if s.name in names) <= max(SPACING) else ()
 
 
-def _call_of_nested(density: ModelDensity) -> str:
+def _furthest(found: Any) -> str | None:
+    """The site of the number whose marginal is off most, of a bad one, where it may be integrated numerically."""
+    density = found.approx.density
+    whole = density.space == "unconstrained" and found.approx.settings.structure != "last_layer"
+    bad = [
+        one for one in found.marginals or () if of_site(one).level == "bad" and isfinite(one.mean)
+    ]
+    if is_plain(density) or not whole or not bad or found.share_elsewhere > ELSEWHERE:
+        return None
+    furthest = max(
+        bad, key=lambda one: max(abs(one.median_off) / MEDIAN, abs(one.width_ratio - 1) / WIDTH)
+    )
+    (name,) = [site.name for site in density.sites if furthest.axis in site.coordinate_names()]
+    try:
+        hyperparameters_of(density, name)
+    except (LaplaceError, ValueError):
+        return None
+    size = sum(site.size for site in density.sites if site.name == name)
+    return name if size <= max(SPACING) else None
+
+
+def _call_of_nested(density: ModelDensity, over: str | None) -> str:
     """The line of code, with each argument by the name that the model has for it; dots where it has none."""
     (args, kwargs), name = density.arguments, getattr(density.model, "__name__", "")
     named = positional_names(density.model, len(args))
@@ -111,6 +138,7 @@ def _call_of_nested(density: ModelDensity) -> str:
         *known,
         *["..."][: len(named) - len(known)],
         *(f"{key}={key}" for key in kwargs),
+        *([f"over={over!r}"] if over else []),
     ]
     return f"lb.nested({', '.join(given)})"
 

@@ -13,7 +13,7 @@ BOOK = Path(__file__).parents[2] / "book"
 ENTRIES = dict(
     re.findall(r"^@\w+\{(\S+),\n(.*?)^\}", (BOOK / "references.bib").read_text(), re.M | re.S)
 )
-MODULES = {"datasets", "exercises", "models", "plotting"}
+MODULES = {"datasets", "exercises", "gallery", "models", "plotting"}
 PUBLIC = [name for name in laplacebook.__all__ if name not in MODULES]
 
 
