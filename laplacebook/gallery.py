@@ -40,13 +40,7 @@ _INTERVAL = (0.05, 0.5, 0.95)
 
 
 class Example(NamedTuple):
-    """A model of the gallery with its data.
-
-    Attributes:
-        model: a NumPyro model.
-        data: its arguments by name.
-        about: what is modelled, and where the data come from.
-    """
+    """A NumPyro model of the gallery, its arguments by name, and what is modelled and where the data come from."""
 
     model: Callable[..., None]
     data: dict[str, np.ndarray]

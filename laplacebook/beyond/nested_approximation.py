@@ -161,7 +161,7 @@ class NestedApproximation(ByDraws):
         """The posterior densities of the hyperparameters, in the unconstrained space; or of a site, by draws.
 
         Args:
-            site: the name of one, of which a histogram or a band is drawn as :meth:`ByDraws.plot` does.
+            site: the name of one, of which a histogram or a band is drawn as ``plot`` of the others does.
             probability: of the interval of a band.
 
         Returns:
