@@ -23,8 +23,18 @@ from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.laplace import laplace
 from laplacebook.gallery_models import MODELS
 from laplacebook.trust.diagnose import diagnose
+from laplacebook.trust.slices import INTERVAL
 
-__all__ = ["Example", "against_nuts", "example", "names", "nuts", "path", "tried"]
+__all__ = [
+    "Example",
+    "against_nuts",
+    "example",
+    "first_verdicts",
+    "names",
+    "nuts",
+    "path",
+    "tried",
+]
 
 #: of the quantiles that are kept of NUTS: around both ends of a 90 % interval, so that what another one holds can be
 #: read off, and of the middle
@@ -110,6 +120,17 @@ def tried(name: str) -> list[dict[str, Any]]:
     return _read("gallery_verdicts.json")[example(name).model.__name__]["tried"]
 
 
+def first_verdicts(name: str) -> list[str]:
+    """What ``diagnose`` says of the first fit with each of several random keys, as it was written; empty if refused.
+
+    In the book: :doc:`/book/trust`.
+
+    >>> sorted(set(first_verdicts("housing")))
+    ['good']
+    """
+    return _read("gallery_verdicts.json")[example(name).model.__name__]["first"]
+
+
 def against_nuts(name: str, approx: Approximation, key: Key[Array, ""]) -> Table:
     """An approximation of a model of the gallery beside long chains of NUTS.
 
@@ -123,8 +144,9 @@ def against_nuts(name: str, approx: Approximation, key: Key[Array, ""]) -> Table
         key: a JAX random key, for draws where numbers are put into order.
 
     Returns:
-        A row for each number of each site: how far the median is off, in standard deviations of NUTS; the width of
-        the central 90 % interval over that of NUTS; and the share of the draws of NUTS that it holds.
+        A row for each number of each site: how far the median is off, in standard deviations as the 90 % interval of
+        NUTS tells them (its width over 3.29); the width of the central 90 % interval over that of NUTS; and the share
+        of the draws of NUTS that it holds.
     """
     if name == "eruptions":
         draws = told(name, approx.sample(key, (_DRAWS,)))
@@ -135,13 +157,14 @@ def against_nuts(name: str, approx: Approximation, key: Key[Array, ""]) -> Table
     found = nuts(name)
     for site, quantiles in found["quantiles"].items():
         table = np.array(quantiles, float).reshape(len(LEVELS), -1)
-        of_site, sd = ours[site].reshape(3, -1), np.ravel(found["sd"][site])
+        of_site, shape = ours[site].reshape(3, -1), ours[site].shape[1:]
         for i, (known, (low, median, high)) in enumerate(zip(table.T, of_site.T, strict=True)):
             truth = {level: known[LEVELS.index(level)] for level in _INTERVAL}
             below, up_to = np.interp([low, high], known, LEVELS, left=0, right=1)
-            label = site if np.ndim(found["sd"][site]) == 0 else f"{site}[{i}]"
-            off = float((median - truth[0.5]) / sd[i])
-            ratio = float((high - low) / (truth[0.95] - truth[0.05]))
+            label = f"{site}[{i}]" if shape else site
+            width = truth[0.95] - truth[0.05]
+            off = float((median - truth[0.5]) / width * 2 * INTERVAL)
+            ratio = float((high - low) / width)
             row = (label, off, ratio, float(up_to - below))
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)

@@ -77,7 +77,8 @@ def stack_loss(x: Data, y: Data) -> None:
     scaled = (x - x.mean(0)) / x.std(0)
     intercept = numpyro.sample("intercept", dist.Normal(0, 50))
     weights = numpyro.sample("weights", dist.Normal(0, 10).expand([3]).to_event(1))
-    sigma = numpyro.sample("sigma", dist.HalfNormal(10))
+    # Eight days lie in one plane: under a prior that does not vanish at zero the posterior would be improper.
+    sigma = numpyro.sample("sigma", dist.LogNormal(1, 1))
     degrees = numpyro.sample("degrees", dist.Gamma(2, 0.1))
     errors = dist.StudentT(degrees, intercept + scaled @ weights, sigma)
     numpyro.sample("y", errors.to_event(1), obs=y)
@@ -102,7 +103,7 @@ def absences(cultural: Data, sex: Data, age: Data, slow: Data, days: Data) -> No
 def remission(treated: Data, weeks: Data, censored: Data) -> None:
     """Weeks of remission of 42 leukaemia patients, 12 of them censored: Weibull times with a treatment.
 
-    E. J. Freireich and others (1963), Blood 21, 699-716; E. A. Gehan (1965), Biometrika 52, 203-223.
+    E. J. Freireich and others (1963), Blood 21, 699-716, who matched them in pairs, which is left out here.
     """
     intercept = numpyro.sample("intercept", dist.Normal(0, 5))
     effect = numpyro.sample("effect", dist.Normal(0, 2))
@@ -152,7 +153,7 @@ def housing(
 
 @_in_gallery
 def horse_kicks(deaths: Data, corps: Data) -> None:
-    """Deaths by the kick of a horse in 280 years of a Prussian corps: are there more zeros than a Poisson law has?
+    """Deaths by the kick of a horse in 14 Prussian corps in 20 years: are there more zeros than a Poisson law has?
 
     L. von Bortkiewicz, *Das Gesetz der kleinen Zahlen* (1898).
     """
@@ -166,7 +167,7 @@ def horse_kicks(deaths: Data, corps: Data) -> None:
 def rare_events(events: Data, patients: Data, treated: Data) -> None:
     """No event among 12 patients of the control, 5 among 12 treated (made up): the estimate is infinite.
 
-    The prior is that of A. Gelman and others (2008), doi:10.1214/08-AOAS191.
+    Cauchy priors after A. Gelman and others (2008), doi:10.1214/08-AOAS191, who centre the covariate first.
     """
     intercept = numpyro.sample("intercept", dist.Cauchy(0, 10))
     effect = numpyro.sample("effect", dist.Cauchy(0, 2.5))
@@ -176,13 +177,14 @@ def rare_events(events: Data, patients: Data, treated: Data) -> None:
 
 @_in_gallery
 def eruptions(minutes: Data) -> None:
-    """Minutes between 272 eruptions of Old Faithful: a mixture of two normal laws whose labels can be exchanged.
+    """Minutes to the next of 272 eruptions of Old Faithful: a mixture of two normal laws with exchangeable labels.
 
-    A. Azzalini and A. W. Bowman (1990), Appl. Stat. 39, 357-365.
+    W. Härdle, *Smoothing Techniques* (1991).
     """
     share = numpyro.sample("share", dist.Uniform(0, 1))
     mean = numpyro.sample("mean", dist.Normal(70, 20).expand([2]).to_event(1))
-    sd = numpyro.sample("sd", dist.HalfNormal(10).expand([2]).to_event(1))
+    # Minutes are whole numbers, some many times the same: the prior has to vanish where a standard deviation does.
+    sd = numpyro.sample("sd", dist.LogNormal(2, 0.5).expand([2]).to_event(1))
     parts = dist.Categorical(probs=jnp.stack([share, 1 - share]))
     with numpyro.plate("eruptions", len(minutes)):
         numpyro.sample("minutes", dist.MixtureSameFamily(parts, dist.Normal(mean, sd)), obs=minutes)
@@ -246,7 +248,7 @@ def pumps(failures: Data, hours: Data) -> None:
 
 
 @_in_gallery
-def baseball(home: Data, away: Data, won: Data, played: Data) -> None:
+def baseball(first: Data, second: Data, won: Data, played: Data) -> None:
     """Games between seven teams in 1987: paired comparisons (Bradley and Terry), abilities of a normal law.
 
     The eastern division of the American League: A. Agresti, *Categorical Data Analysis* (2002), section 10.6.
@@ -254,7 +256,7 @@ def baseball(home: Data, away: Data, won: Data, played: Data) -> None:
     sigma = numpyro.sample("sigma", dist.HalfNormal(1))
     with numpyro.plate("teams", 7):
         ability = numpyro.sample("ability", dist.Normal(0, sigma))
-    logits = ability[home] - ability[away]
+    logits = ability[first] - ability[second]
     numpyro.sample("won", dist.Binomial(played, logits=logits).to_event(1), obs=won)
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.infer.util import log_density
 from scipy import stats
 
 import laplacebook as lb
@@ -82,9 +83,8 @@ def test_an_approximation_beside_nuts():
     (row,) = gallery.against_nuts("globe", approx, KEY).rows()
     low, median, high = (float(x) for x in approx.quantiles((0.05, 0.5, 0.95))["share"])
     exact = stats.beta(7, 4)
-    assert row["median off (sd)"] == pytest.approx(
-        (median - exact.median()) / exact.std(), abs=0.03
-    )
+    sd = np.ptp(exact.interval(0.9)) / 2 / stats.norm.ppf(0.95)
+    assert row["median off (sd)"] == pytest.approx((median - exact.median()) / sd, abs=0.03)
     assert row["width ratio"] == pytest.approx((high - low) / np.ptp(exact.interval(0.9)), abs=0.02)
     assert row["holds"] == pytest.approx(exact.cdf(high) - exact.cdf(low), abs=0.015)
 
@@ -107,6 +107,33 @@ def test_nothing_wrong_is_called_good_or_usable(name):
     for step in gallery.tried(name):
         if step["verdict"] in ("good", "usable"):
             assert is_right(step), step
+
+
+@pytest.mark.parametrize("name", gallery.names())
+def test_no_key_calls_a_wrong_fit_good_or_usable(name):
+    fit, first = gallery.tried(name)[0], gallery.first_verdicts(name)
+    assert (fit["verdict"] == "refused") == (first == [])
+    assert first[:1] == [fit["verdict"]] * bool(first)
+    if first and not is_right(fit):
+        assert set(first) == {"bad"}
+
+
+def test_priors_make_the_posteriors_proper():
+    """Of data with ties the log joint does not rise where a standard deviation shrinks around them."""
+    small = np.array([1e-2, 1e-4, 1e-6, 1e-8])
+    model, data, _ = gallery.example("eruptions")
+    spike = {"share": 0.5, "mean": jnp.array([78.0, 70.0])}
+    at = [spike | {"sd": jnp.array([sd, 10.0])} for sd in small]
+    assert np.all(np.diff([float(log_density(model, (), data, x)[0]) for x in at]) < 0)
+    model, data, _ = gallery.example("stack_loss")
+    center, scale = data["x"].mean(0), data["x"].std(0)
+    weights = np.array([0.5, 1, 0])  # of a plane in which eight days lie
+    plane = {"intercept": -36 + center @ weights, "weights": scale * weights}
+    on_it = plane["intercept"] + (data["x"] - center) / scale @ plane["weights"]
+    assert np.sum(np.isclose(on_it, data["y"])) == 8
+    at = [plane | {"sigma": sigma, "degrees": 0.1} for sigma in small]
+    heights = [float(log_density(model, (), data, x)[0]) for x in at]
+    assert np.all(np.diff(heights + 4 * np.log(small)) < 0)  # with the volume about the plane
 
 
 def test_most_models_end_with_an_answer_other_than_nuts():
