@@ -35,6 +35,12 @@ def test_map_has_every_chapter_of_the_menu(book):
         draw_map.draw(book | {"new": Said({"taylor"}, set())})
 
 
+def test_start_here_says_what_every_chapter_answers(book):
+    (table,) = (c.source for c in read("intro").cells if c.source.startswith("| chapter |"))
+    listed = re.findall(r"^\| \[[^]]+\]\((\S+)\.ipynb\)", table, re.M)
+    assert sorted(listed) == sorted(set(book) - {"intro"})
+
+
 def test_every_chapter_says_what_it_builds_on(book):
     first, *others = book
     assert book[first] == Said(set(), set())
