@@ -150,8 +150,8 @@ def outputs_over_draws(
     variance: Float[Array, "*N"],
     covariance: Float[Array, "*M C C"] | None,
     keys: Key[Array, " S"],
-) -> tuple[Array, Array]:
-    """Mean and variance of the probabilities over draws of the logits; of classes with covariance.
+) -> Averages:
+    """Averages over draws of the logits of probabilities; of classes with covariance.
 
     Args:
         logits: their means, shape (*N), or (*N, C) of classes.
@@ -160,7 +160,7 @@ def outputs_over_draws(
         keys: one a draw.
 
     Returns:
-        Mean and variance, of the shape of the logits.
+        Averages of the shape of the logits; ``heaviest`` of none, since probabilities have no tail.
     """
     deviation = jnp.sqrt(variance)
 
@@ -174,8 +174,14 @@ def outputs_over_draws(
     if covariance is not None:  # by singular values, since it may have no inverse
         left, singular, _ = jnp.linalg.svd(covariance)
         link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
-    found = _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
-    return found.mean, found.variance
+
+    def at(key: Array) -> tuple[Array, Array]:
+        p = link(jax.random.normal(key, logits.shape, logits.dtype))
+        return p, p * (1 - p)
+
+    found = _moments(at, keys)
+    (mean, noise), (spread, _), nothing = found.mean, found.variance, jnp.zeros((1, 0))
+    return Averages(mean, spread, noise, spread, (nothing, nothing))
 
 
 class _Moments(NamedTuple):
