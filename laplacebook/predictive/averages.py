@@ -174,13 +174,10 @@ def outputs_over_draws(
     if covariance is not None:  # by singular values, since it may have no inverse
         left, singular, _ = jnp.linalg.svd(covariance)
         link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
-
-    def at(key: Array) -> tuple[Array, Array]:
-        p = link(jax.random.normal(key, logits.shape, logits.dtype))
-        return p, p * (1 - p)
-
-    found = _moments(at, keys)
-    (mean, noise), (spread, _), nothing = found.mean, found.variance, jnp.zeros((1, 0))
+    found = _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
+    mean, spread, nothing, S = found.mean, found.variance, jnp.zeros((1, 0)), len(keys)
+    between = spread * (S - 1) / S if S > 1 else 0
+    noise = jnp.maximum(mean * (1 - mean) - between, 0)  # the mean of p (1 - p)
     return Averages(mean, spread, noise, spread, (nothing, nothing))
 
 
