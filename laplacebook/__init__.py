@@ -63,7 +63,15 @@ if TYPE_CHECKING:
     )
     from laplacebook.gaussian.sparse import SparsePrecision
     from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
-    from laplacebook.predictive.predict import Prediction, predict
+    from laplacebook.predictive.calibration import (
+        brier_score,
+        expected_calibration_error,
+        mutual_information,
+        predictive_entropy,
+        reliability_curve,
+    )
+    from laplacebook.predictive.predict import predict
+    from laplacebook.predictive.prediction import Prediction
     from laplacebook.search.train import train
     from laplacebook.taylor import taylor_coefficients, taylor_polynomial
     from laplacebook.trust.diagnose import diagnose
@@ -74,6 +82,7 @@ else:
     _LATER = {
         "bic": "evidence.bic",
         "bridge_sampling": "evidence.bridge",
+        "brier_score": "predictive.calibration",
         "Chunks": "fit.chunked_density",
         "compare": "evidence.comparison",
         "condition": "gaussian.normal",
@@ -84,6 +93,7 @@ else:
         "Estimate": "base.estimate",
         "EvidenceMaximum": "evidence.maximize_evidence",
         "Expectation": "beyond.expectation",
+        "expected_calibration_error": "predictive.calibration",
         "expectation": "beyond.expectation",
         "expected_quadratic_form": "gaussian.normal",
         "gauss_hermite": "evidence.quadrature",
@@ -110,11 +120,14 @@ else:
         "MomentsDiagnosis": "trust.moments_diagnosis",
         "maximize_evidence": "evidence.maximize_evidence",
         "maximum_likelihood": "fit.maximum_likelihood",
+        "mutual_information": "predictive.calibration",
         "pareto_k": "base.weights",
         "predict": "predictive.predict",
-        "Prediction": "predictive.predict",
+        "Prediction": "predictive.prediction",
+        "predictive_entropy": "predictive.calibration",
         "prior_sampling": "evidence.prior_sampling",
         "probit_approximation": "predictive.averages",
+        "reliability_curve": "predictive.calibration",
         "sigmoid_mean": "predictive.averages",
         "SparsePrecision": "gaussian.sparse",
         "taylor_coefficients": "taylor",
@@ -173,6 +186,7 @@ __all__ = [
     "UnsupportedModel",
     "bic",
     "bridge_sampling",
+    "brier_score",
     "compare",
     "condition",
     "corrected_evidence",
@@ -181,6 +195,7 @@ __all__ = [
     "exercises",
     "gallery",
     "expectation",
+    "expected_calibration_error",
     "expected_quadratic_form",
     "gauss_hermite",
     "importance_sampling",
@@ -196,13 +211,16 @@ __all__ = [
     "maximum_likelihood",
     "mixture",
     "models",
+    "mutual_information",
     "nested",
     "nuts",
     "pareto_k",
     "plotting",
     "predict",
+    "predictive_entropy",
     "prior_sampling",
     "probit_approximation",
+    "reliability_curve",
     "resampled",
     "shard",
     "sigmoid_mean",

@@ -150,8 +150,8 @@ def outputs_over_draws(
     variance: Float[Array, "*N"],
     covariance: Float[Array, "*M C C"] | None,
     keys: Key[Array, " S"],
-) -> tuple[Array, Array]:
-    """Mean and variance of the probabilities over draws of the logits; of classes with covariance.
+) -> Averages:
+    """Averages over draws of the logits of probabilities; of classes with covariance.
 
     Args:
         logits: their means, shape (*N), or (*N, C) of classes.
@@ -160,7 +160,7 @@ def outputs_over_draws(
         keys: one a draw.
 
     Returns:
-        Mean and variance, of the shape of the logits.
+        Averages of the shape of the logits; ``heaviest`` of none, since probabilities have no tail.
     """
     deviation = jnp.sqrt(variance)
 
@@ -175,7 +175,10 @@ def outputs_over_draws(
         left, singular, _ = jnp.linalg.svd(covariance)
         link = partial(categorical, left * jnp.sqrt(singular)[..., None, :])
     found = _moments(lambda key: link(jax.random.normal(key, logits.shape, logits.dtype)), keys)
-    return found.mean, found.variance
+    mean, spread, nothing, S = found.mean, found.variance, jnp.zeros((1, 0)), len(keys)
+    between = spread * (S - 1) / S if S > 1 else 0
+    noise = jnp.maximum(mean * (1 - mean) - between, 0)  # the mean of p (1 - p)
+    return Averages(mean, spread, noise, spread, (nothing, nothing))
 
 
 class _Moments(NamedTuple):

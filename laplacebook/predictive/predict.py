@@ -1,6 +1,5 @@
 """What a fitted model says of new data: the posterior predictive, with its two uncertainties."""
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from warnings import warn
@@ -15,7 +14,7 @@ from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split_into
 from laplacebook.base.namespace import namespace
-from laplacebook.base.pytrees import STATIC, from_host, is_traced, on_host
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.require_fit import require_approximation
@@ -41,6 +40,7 @@ from laplacebook.predictive.outcomes import (
     outcome_at,
     with_new_entries,
 )
+from laplacebook.predictive.prediction import Prediction
 
 METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
@@ -50,51 +50,9 @@ METHODS = {
     "other": ("monte_carlo", "plug_in"),
 }
 _CLASSES = ("bernoulli", "categorical")
+_WITH_SPREAD = ("output_monte_carlo", "monte_carlo", "plug_in")
 _PLUG_IN = ' Without one there is method="plug_in", which takes the parameters as known.'
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Prediction:
-    """Mean and variance of outcomes to come.
-
-    An angle y (a VonMises outcome) has a direction, and no mean on the line. Its ``mean`` is the
-    direction of E exp(i y), in radians from -pi to pi, with its standard error. With R the modulus of
-    E exp(i y), ``variance`` is the circular one, 1 - R, between 0 and 1; ``noise`` is the mean of
-    1 - R given the parameters, over these, and ``epistemic`` the rest. Nothing of it is to be added
-    to a variance in radians; ``standard_deviation`` is the circular one, (-2 log R)^(1/2).
-
-    In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`.
-
-    Attributes:
-        mean: of the outcomes, shape (N,), or that of the observed site.
-        epistemic: the part of the variance that comes from not knowing the parameters, and that
-            more data would reduce; of the same shape. One draw alone does not tell it: NaN.
-        noise: the part that stays if they are known; NaN where an average over draws of it is not to
-            be trusted, by the same k-hat as that of the mean.
-        standard_error: of ``mean``, if it was computed from draws; else zero.
-        epistemic_covariance: between the outputs of a row, shape (N, C, C), with ``epistemic`` on
-            its diagonal; by ``"linearized"`` for 2 to 100 outputs, else None.
-        angle: whether the outcomes are angles.
-    """
-
-    mean: Any
-    epistemic: Any
-    noise: Any
-    standard_error: Any
-    epistemic_covariance: Any = None
-    angle: bool = field(default=False, repr=False, metadata=STATIC)
-
-    @property
-    def variance(self) -> Array:
-        """Both parts together."""
-        return self.epistemic + self.noise
-
-    @property
-    def standard_deviation(self) -> Array:
-        """The square root of the variance; of angles the circular one, in radians."""
-        return jnp.sqrt(-2 * jnp.log1p(-self.variance) if self.angle else self.variance)
 
 
 def predict(
@@ -104,6 +62,7 @@ def predict(
     key: Key[Array, ""] | None = None,
     num_samples: int = 1000,
     site: str | None = None,
+    with_spread: bool = False,
     **kwargs: Any,
 ) -> Array | Estimate | Prediction:
     """The posterior predictive of the model's observed site, for new arguments.
@@ -152,16 +111,20 @@ def predict(
         key: a JAX random key, for the two Monte Carlo methods.
         num_samples: how many draws.
         site: the observed site; needed if there are several.
+        with_spread: whether probabilities too come as a :class:`Prediction`, of which the square
+            root of ``epistemic`` is the standard deviation of each over q; by
+            ``"output_monte_carlo"``, the default then, ``"monte_carlo"`` or ``"plug_in"``.
         kwargs: the model's keyword arguments.
 
     Returns:
         For a Bernoulli or categorical outcome probabilities, shape (N,) or (N, C), which Monte
-        Carlo wraps in an :class:`~laplacebook.Estimate`; else a :class:`Prediction`.
+        Carlo wraps in an :class:`~laplacebook.Estimate`; else, and ``with_spread``, a
+        :class:`Prediction`.
 
     Raises:
         ValueError: the model cannot run with the arguments; the method is not one for its outcome
-            (the message says which are), or not one for this fit; Monte Carlo without a key, or with
-            no draws.
+            (the message says which are), or has no spread; or is not one for this fit; Monte Carlo
+            without a key, or with no draws.
         TypeError: ``key`` is no random key.
         UnsupportedModel: quadrature, probit or output Monte Carlo for a predictor that is not
             linear in u, where the curvature is the Hessian; a plain density, which has no
@@ -194,26 +157,28 @@ def predict(
         )
     density, new = approx.density, Call.of(approx.density.model, args, kwargs)
     if not isinstance(approx, LaplaceApproximation):
-        return _over_joint_draws(approx, new, method, key, num_samples, site)
+        return _over_joint_draws(approx, new, method, key, num_samples, site, with_spread)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
     kind, shape = shapes.kind, shapes.predictor.shape
-    method = METHODS[kind][0] if method is None else method
-    if method not in METHODS[kind]:
+    as_spread = with_spread and kind in _CLASSES
+    methods = _WITH_SPREAD if as_spread else METHODS[kind]
+    method = methods[0] if method is None else method
+    if method not in methods:
         raise ValueError(
-            f"There is no method {method!r} for the outcome of this model ({kind}); there are "
-            f"{', '.join(METHODS[kind])}."
+            f"There is no method {method!r} for the outcome of this model ({kind}"
+            f"{', with_spread' * as_spread}); there are {', '.join(methods)}."
         )
     _warn_of_doubt(approx, method)
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         found = outcome_over_draws(density, new, draws, site)
         _require_finite(density, new, approx.mode_vector, found.mean)
-        return _of_averages(kind, found, num_samples)
+        return _of_averages(kind, found, num_samples, with_spread)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
         mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
         _require_finite(density, new, approx.mode_vector, mean)
-        if kind in _CLASSES:
+        if kind in _CLASSES and not with_spread:
             return mean
         _require_noise(outcome.variance)
         return Prediction(mean, nothing, outcome.variance, nothing, angle=kind == "angle")
@@ -227,8 +192,8 @@ def predict(
     if method == "output_monte_carlo":
         keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
         found = _logits(approx, new, method, site, joint=kind == "categorical")
-        mean, spread = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
-        return Estimate(mean, standard_error(spread, num_samples))
+        drawn = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
+        return _of_averages(kind, drawn, num_samples, with_spread)
     found = _logits(approx, new, method, site)
     if kind == "categorical":
         return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
@@ -243,6 +208,7 @@ def _over_joint_draws(
     key: Key[Array, ""] | None,
     num_samples: int,
     site: str | None,
+    with_spread: bool,
 ) -> Estimate | Prediction:
     """By Monte Carlo, with new entries in larger plates."""
     if method not in (None, "monte_carlo"):
@@ -259,13 +225,15 @@ def _over_joint_draws(
     draws = approx.sample_vector(to_draw, (num_samples,))
     found = outcome_over_draws(density, new, draws, site, to_new)
     _require_finite(density, new, draws[0], found.mean, to_new)
-    return _of_averages(shapes.kind, found, num_samples, has_mode=False)
+    return _of_averages(shapes.kind, found, num_samples, with_spread, has_mode=False)
 
 
 def _of_averages(
-    kind: str, found: Averages, num_samples: int, has_mode: bool = True
+    kind: str, found: Averages, num_samples: int, with_spread: bool, has_mode: bool = True
 ) -> Estimate | Prediction:
     error = standard_error(found.spread, num_samples)
+    if kind in _CLASSES and with_spread:
+        return Prediction(found.mean, found.epistemic, found.noise, error)
     if kind in _CLASSES:
         return Estimate(found.mean, error)
     noise = _require_averages(found, has_mode)
