@@ -83,9 +83,10 @@ def of_skewness(slices: Sequence[Slice]) -> Finding:
 
 def of_site(marginal: Slice) -> Finding:
     """How much of a coordinate's marginal the 90 % interval of q holds."""
-    held, off, width = marginal.mass(INTERVAL), marginal.median_off, marginal.width_ratio - 1
+    held = marginal.mass(INTERVAL)
     if not isfinite(held):
         return Finding("bad", f"the marginal of {marginal.axis} is not known")
+    off, width = marginal.median_off, marginal.width_ratio - 1
     is_off = not (abs(off) <= MEDIAN and abs(width) <= WIDTH)
     level = "bad" if is_off else _graded(-held, *(-least for least in HELD))
     return Finding(

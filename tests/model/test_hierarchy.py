@@ -149,7 +149,9 @@ def test_a_bad_verdict_on_a_joint_mode_says_so_too():
     assert "laplace(marginalize(tight, ['theta']), ...)" in repr(diagnosis)
     approx = lb.laplace(lb.marginalize(tight, ["theta"]), *SCHOOLS)
     better = lb.diagnose(approx, jax.random.key(0), 500, starts=1)
-    assert better.level != "bad" and "marginalize" not in repr(better)
+    # The scale alone is skewed, and bad for a reason of its own; no joint mode is.
+    assert better.pareto_k < 0.7 and "tau" in better.verdict
+    assert "marginalize" not in repr(better)
 
 
 def test_others_are_not_told_so():
