@@ -64,7 +64,7 @@ def expected_calibration_error(
 ) -> float:
     """The mean distance between what is predicted and what is observed, over the bins of a reliability curve.
 
-    sum_b (n_b / N) |observed_b - predicted_b| (Naeini, Cooper and Hauskrecht 2015; Guo, Pleiss, Sun and
+    sum_b (n_b / N) abs(observed_b - predicted_b) (Naeini, Cooper and Hauskrecht 2015; Guo, Pleiss, Sun and
     Weinberger 2017, arXiv:1706.04599). It depends on the bins, and the scatter of few rows in a bin makes it larger
     than zero even for probabilities that are right.
 
