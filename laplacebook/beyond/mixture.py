@@ -46,7 +46,7 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
     standard deviation, counts once. Distinct ones count each, copies by a symmetry of the model too: of the K! orders
     in which the components of a mixture model may be named those count that were found.
 
-    In the book: :doc:`/book/accuracy`.
+    In the book: :doc:`/book/trust`.
 
     Args:
         fits: a fit with other modes, as ``laplace(..., starts=8, key=...)`` returns it; or several fits of the same
@@ -124,7 +124,7 @@ class MixtureApproximation(ByDraws):
     Moments and quantiles are those of 16,384 draws with a fixed key (fewer above 4,096 coordinates), of each
     component by its share and at least 128, in pairs to both sides.
 
-    In the book: :doc:`/book/accuracy`.
+    In the book: :doc:`/book/trust`.
 
     Attributes:
         components: the Laplace approximations at the modes, by falling log joint.

@@ -51,7 +51,7 @@ def nuts(
     (``arviz.summary``: ``r_hat`` up to 1.01), and no divergences. Chains that all begin at one mode
     may not leave it.
 
-    In the book: :doc:`/book/hierarchical`.
+    In the book: :doc:`/book/trust`.
 
     Args:
         approx: any approximation.

@@ -53,7 +53,7 @@ def resampled(
     25, 72; Yao, Vehtari, Simpson, Gelman 2018, "Yes, but did it work?", ICML). What no draw reaches, such as a mode far
     away, is neither in the result nor in its error.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
+    In the book: :doc:`/book/trust`, and :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:
         approx: any approximation whose draws have a known density: of :func:`~laplacebook.laplace`,
@@ -128,7 +128,7 @@ class ResampledApproximation(ByDraws):
     draws of the posterior as :attr:`effective_sample_size` says. :meth:`sample` draws from them with replacement:
     one that was drawn before may come again.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
+    In the book: :doc:`/book/trust`, and :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Attributes:
         proposal: the approximation that the draws came from.

@@ -144,7 +144,7 @@ def diagnose(
     lies beyond the grid, which its error counts, nor a far mode of the effects. Of the others ``starts`` searches
     look for modes that they do not hold.
 
-    In the book: :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
+    In the book: :doc:`/book/trust`, :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Args:

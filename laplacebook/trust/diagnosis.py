@@ -43,7 +43,7 @@ _ROWS = 6  # of a printed diagnosis, the most skewed axes
 class Diagnosis(Judged):
     """What :func:`diagnose` found about an approximation q, and what to make of it.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
+    In the book: :doc:`/book/trust`, and :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Attributes:
         approx: the approximation.

@@ -37,7 +37,7 @@ _CHANCE = 0.01  # that a right approximation has a number which is off by more t
 class MomentsDiagnosis(Judged):
     """What :func:`diagnose` found about an approximation that is more than one Gaussian, and what to make of it.
 
-    In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
+    In the book: :doc:`/book/trust`, and :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
 
     Attributes:
         approx: the approximation.
