@@ -141,8 +141,9 @@ def diagnose(
     (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the
     hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond
     what chance may do to any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what
-    lies beyond the grid, which its error counts, nor a far mode of the effects. Of the others ``starts`` searches
-    look for modes that they do not hold.
+    lies beyond the grid, which its error counts, nor a far mode of the effects or of what is on the grid: where the
+    joint fit has other modes, a nested approximation about one of them may be called good. Of the others ``starts``
+    searches look for modes that they do not hold.
 
     In the book: :doc:`/book/trust`, :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
