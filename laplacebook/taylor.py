@@ -50,6 +50,9 @@ _KINKS: dict[str, Callable[..., Any]] = {
     "round": lambda x: x - jnp.floor(x) == 0.5,
     "rem": lambda x, y: (x != 0) & (jax.lax.rem(x, y) == 0),
 }
+_BESIDE = 1e-5  # of the way to the nearest pole
+_CHANGE = 1e-3  # of a coefficient, or of
+_SMALL = 1e-6  # of the largest, if that is more
 _BESSEL = {"bessel_i0e": 0, "bessel_i1e": 1}  # their orders
 _ANGLES = np.pi * (np.arange(256) + 0.5) / 256
 
@@ -77,7 +80,8 @@ def taylor_coefficients(
     Raises:
         TypeError: ``x0`` or the value of ``f`` is not floating point; ``degree`` is no integer.
         ValueError: ``f`` returns no scalar, ``degree`` is negative, ``x0`` has two dimensions or
-            more, or a derivative is not finite (under a transformation: NaN from that order on).
+            more, or a derivative is not finite (under a transformation: NaN from that order on), or
+            is lost in rounding, as beside a quotient 0/0 (not seen under a transformation).
 
     Source: B. Taylor, Methodus incrementorum directa et inversa (1715), proposition VII. In the
     book: :eq:`eq-taylor-polynomial` and :eq:`eq-taylor-multi-index` of :doc:`/book/taylor`.
@@ -190,7 +194,39 @@ def _checked(
             f"f has no Taylor polynomial at x0 = {x0} that says anything: it would change by more than "
             "its own size within the rounding of x0, as beside a pole."
         )
+    if (
+        not is_traced(coefficients)
+        and (order := _lost_in_rounding(f, x0, coefficients)) is not None
+    ):
+        raise ValueError(
+            f"f has no Taylor polynomial of degree {degree} at x0 = {x0} to working precision: within the rounding "
+            f"of x0 the coefficient of order {order} changes by more than a thousandth. (a) f is computed "
+            "as a difference of nearly equal numbers, as sin(x) / x is beside 0: write it without; (b) f is made of "
+            "pieces, and x0 is where they meet; (c) JAX's derivative of a special function is wrong there."
+        )
     return x0, coefficients
+
+
+def _lost_in_rounding(f: Callable, x0: Array, coefficients: Float[Array, " terms"]) -> int | None:
+    """The order of the first coefficient that is another one a few roundings away.
+
+    A coordinate that is exactly 0 stays: there a formula is often right that is not beside it.
+    """
+    sizes = np.abs(coefficients)
+    allowed = _CHANGE * np.maximum(sizes, _SMALL * np.max(sizes))
+    size = float(np.max(np.abs(x0), initial=0))
+    # Beside a pole coefficients change by themselves: it is about as far as two of them are apart.
+    far = np.min(sizes[:-1][sizes[1:] > 0] / sizes[1:][sizes[1:] > 0], initial=np.inf)
+    step = min(float(jnp.finfo(x0.dtype).eps) ** 0.75, _BESIDE * far / size) if size else 0.0
+    lost = np.arange(len(sizes))
+    for side in (
+        1 + step,
+        1 - step,
+    ):  # where a choice is made at x0, it may be another one on one of them
+        if lost.size:
+            there = _along(f, x0 * side, jnp.ones_like(x0), len(sizes) - 1)
+            lost = lost[~(np.abs(there - coefficients) <= allowed)[lost]]
+    return int(lost[0]) if lost.size else None
 
 
 def _is_at_a_pole(x0: Array, coefficients: Float[Array, " terms"]) -> bool:

@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from jax.scipy import special
@@ -98,6 +99,36 @@ def test_the_rounding_of_a_pole_is_no_point_of_expansion(f, x0):
         taylor_coefficients(f, x0, 3)
     near = taylor_coefficients(f, x0 - 1e-9, 3)
     assert float(near[1] / near[0]) == pytest.approx(1e9, rel=0.6)
+
+
+CANCELLED = {  # a difference of nearly equal numbers beside 0; and how far from it that is harmless
+    "sinc": (jnp.sinc, 1e-3, 0.5, mpmath.sincpi),
+    "the same by hand": (lambda x: jnp.sin(x) / x, -1e-3, 1.0, lambda x: mpmath.sin(x) / x),
+    "expm1(x) / x": (lambda x: jnp.expm1(x) / x, 1e-3, 1.0, lambda x: mpmath.expm1(x) / x),
+    "cosine": (lambda x: (1 - jnp.cos(x)) / x**2, 1e-3, 2.0, lambda x: (1 - mpmath.cos(x)) / x**2),
+}
+
+
+@pytest.mark.parametrize(("f", "lost", "kept", "exact"), CANCELLED.values(), ids=CANCELLED)
+@pytest.mark.parametrize("expand", [taylor_coefficients, taylor_polynomial])
+def test_digits_that_cancel_are_no_coefficients(expand, f, lost, kept, exact):
+    """Beside 0 the sixth derivative of sinc was 33 for -0.19, and nothing said so."""
+    with pytest.raises(ValueError, match=r"nearly equal numbers"):
+        expand(f, lost, 6)
+    right = [float(c) for c in mpmath.taylor(exact, kept, 6)]
+    np.testing.assert_allclose(taylor_coefficients(f, kept, 6), right, rtol=1e-6, atol=1e-9)
+
+
+def test_a_derivative_that_jax_has_wrong_at_one_point():
+    """That of Spence's function at 1, where it is -1."""
+    with pytest.raises(ValueError, match="special function is wrong there"):
+        taylor_coefficients(special.spence, 1.0, 3)
+
+
+def test_a_choice_at_the_point_itself_is_none_of_that():
+    """On one of its sides the coefficients are others."""
+    found = taylor_coefficients(lambda x: jnp.where(x <= 1, x, x**2), 1.0, 2)
+    np.testing.assert_allclose(found, [1, 1, 0])
 
 
 @pytest.mark.parametrize("f", KINKS.values(), ids=KINKS)

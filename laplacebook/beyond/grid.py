@@ -19,7 +19,7 @@ MOST = 50_000  # points: some seconds
 _SAME, _SAME_ON_A_LINE = 0.02, 0.005
 _SLOWEST = 0.9  # of the mass in a layer of one nat, beside that in the layer above
 _TOGETHER = 32  # points at least that are asked for at once
-_WIDEST = 60  # standard deviations from the mode
+_WIDEST = 60  # standard deviations from the mode, and from a seed that is farther
 
 At = Callable[[np.ndarray], AnyConditional]
 
@@ -53,6 +53,10 @@ class Grid(NamedTuple):
     def log_evidence(self) -> float:
         """By the trapezoidal rule, whose error falls exponentially in 1/spacing^2 for a smooth density."""
         return _log_sum(self.conditional.log_marginal) + self._log_cell
+
+    def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
+        """Whether one of its points is the nearest of the lattice to h."""
+        return bool((self.place == _places(hyper, self.mode, self.spacing)).all(axis=1).any())
 
     @property
     def error(self) -> float:
@@ -109,7 +113,7 @@ def explore(
     spacing: float,
     seeds: Float[np.ndarray, "M H"],
     most: int,
-    depth: float = DEPTH,
+    depth: float,
 ) -> Grid:
     """All points of the lattice that are connected with a seed and not more than a depth below the highest.
 
@@ -125,8 +129,9 @@ def explore(
     """
     size = mode.point.size
     unit = np.concatenate([np.eye(size, dtype=int), -np.eye(size, dtype=int)])
-    inverse = np.linalg.inv(mode.axes)
-    first = np.unique(np.rint((seeds - mode.point) @ inverse.T / spacing).astype(int), axis=0)
+    first = np.unique(_places(seeds, mode, spacing), axis=0)
+    farthest = abs(first).max()
+    widest = _WIDEST / spacing + (farthest if farthest > _WIDEST / spacing else 0)
     heights: dict[tuple[int, ...], float] = {}
     parts: list[AnyConditional] = []
     order: list[tuple[int, ...]] = []
@@ -138,13 +143,13 @@ def explore(
         heights.update(zip(wave, np.where(sound, found.log_marginal, np.nan), strict=True))
         parts.append(found.at(sound))
         order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
-        wave = _next_wave(heights, unit, _WIDEST / spacing, depth)
+        wave = _next_wave(heights, unit, widest, depth)
     kind: Any = type(parts[0])
     conditional = kind.joined(parts)
     index = np.array(order).reshape(-1, size)
     kept = conditional.log_marginal
     failed = [point for point, height in heights.items() if np.isnan(height)]
-    outermost = abs(index).max(axis=1) >= _WIDEST / spacing
+    outermost = abs(index).max(axis=1) >= widest
     ends = not (kept >= kept.max() - depth)[outermost].any()
     return Grid(
         index,
@@ -157,6 +162,14 @@ def explore(
         bool(wave),
         depth,
     )
+
+
+def _places(
+    hyper: Float[np.ndarray, "*K H"], mode: OuterMode, spacing: float
+) -> Int[np.ndarray, "*K H"]:
+    """The points of the lattice that are nearest to h."""
+    inverse = np.linalg.inv(mode.axes)
+    return np.rint((hyper - mode.point) @ inverse.T / spacing).astype(int)
 
 
 def _next_wave(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _GRID = 201
 _TAIL = 1e-3  # of the mass, on each side, where the grid ends
+_SKEW = 3.0  # times the standard deviation about the mode: with that of all above it there are modes far apart
 _WIDTH = 0.1  # of the standard deviation: of the kernel, which widens it by half a percent
 
 
@@ -34,7 +35,10 @@ class HyperMarginal(NamedTuple):
 
 
 def hyper_marginals(
-    names: list[str], points: Float[np.ndarray, "P H"], weights: Float[np.ndarray, " P"]
+    names: list[str],
+    points: Float[np.ndarray, "P H"],
+    weights: Float[np.ndarray, " P"],
+    scale: Float[np.ndarray, " H"],
 ) -> tuple[HyperMarginal, ...]:
     """The density of each coordinate, from weighted points that lie densely.
 
@@ -42,17 +46,22 @@ def hyper_marginals(
         names: of the coordinates.
         points: of the hyperparameters in the unconstrained space, shape (P, H).
         weights: of the points, which sum to one, shape (P,).
+        scale: standard deviations about the mode, shape (H,): those of all may be of modes far apart.
     """
-    return tuple(_one(name, u, weights) for name, u in zip(names, points.T, strict=True))
+    columns = zip(names, points.T, scale, strict=True)
+    return tuple(_one(name, u, weights, about_mode) for name, u, about_mode in columns)
 
 
-def _one(name: str, u: np.ndarray, weights: np.ndarray) -> HyperMarginal:
+def _one(name: str, u: np.ndarray, weights: np.ndarray, about_mode: float) -> HyperMarginal:
     order = np.argsort(u)
     mass = np.cumsum(weights[order])
     low, high = np.interp([_TAIL, 1 - _TAIL], mass, u[order])
     mean = weights @ u
-    width = _WIDTH * np.sqrt(weights @ (u - mean) ** 2)
-    grid = np.linspace(low - 3 * width, high + 3 * width, _GRID)
+    width = _WIDTH * min(np.sqrt(weights @ (u - mean) ** 2), _SKEW * about_mode)
+    # Where there is much mass they lie closer: else narrow modes far apart would fall between two of them.
+    levels = np.linspace(_TAIL, 1 - _TAIL, _GRID // 2)
+    dense = np.interp(levels, mass, u[order])
+    grid = np.union1d(np.linspace(low - 3 * width, high + 3 * width, _GRID - len(dense)), dense)
     kernels = np.exp(-(((grid[:, None] - u) / width) ** 2) / 2)
     return HyperMarginal(name, grid, kernels @ weights / (width * np.sqrt(2 * np.pi)))
 

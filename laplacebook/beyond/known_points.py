@@ -30,6 +30,19 @@ class KnownPoints:
         of_hyper, of_effects = self.effects.dimensions
         self.hyper, self.mode = np.empty((0, of_hyper)), np.empty((0, of_effects))
 
+    @classmethod
+    def of_grid(cls, effects: Effects, grid: Grid, start: Float[np.ndarray, " d"]) -> "KnownPoints":
+        """Those of a grid.
+
+        Args:
+            effects: the log joint.
+            grid: with the effects at its points.
+            start: z where a search begins that fails from a node, shape (d,).
+        """
+        points = cls(effects, start)
+        points.hyper, points.mode = grid.conditional.hyper, grid.conditional.mode
+        return points
+
     def conditional(
         self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
     ) -> AnyConditional:
@@ -80,8 +93,7 @@ def between_nodes(
     Raises:
         LaplaceError: at one of them the effects have no mode.
     """
-    nodes = KnownPoints(effects, start)
-    nodes.hyper, nodes.mode = grid.conditional.hyper, grid.conditional.mode
+    nodes = KnownPoints.of_grid(effects, grid, start)
     given = nodes.conditional(hyper, np.linalg.norm(grid.mode.axes, axis=1))
     if np.isnan(given.log_marginal).any():
         raise LaplaceError(

@@ -7,17 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import LaplaceError, NotConverged, UnsupportedModel
-from laplacebook.base.quick import in_full_precision, is_eager, jit_quickly
+from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.grid import MOST, SPACING, At, Grid, explore
+from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore
 from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.marginalize import MarginalModel
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.other_outer_modes import other_modes, prior_draws
 from laplacebook.beyond.outer_mode import OuterMode, outer_mode
 from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
 from laplacebook.beyond.skewed_effects import SkewedEffects
@@ -28,10 +28,11 @@ from laplacebook.model.not_finite import require_entries
 from laplacebook.model.start import off_centre
 from laplacebook.search.looks import middle
 
-_DRAWS = 16  # from the prior, where the search begins if it cannot in the middle
 # Standard deviations, where other modes are looked for; of one hyperparameter, where that costs little, farther.
 _FAR = np.array([5.0, 8.0, 12.0, 18.0])
 _FARTHER = np.array([25.0, 32.0, 39.0])
+# From draws of the prior, for other modes.
+_SEARCHES = {"dense": 8, "sparse": 4}
 _REFINEMENTS = 3  # of the spacing
 _FINER = 0.7
 _BEYOND = 0.01  # of the mass: where more lies beyond the grid, a deeper one is laid
@@ -70,6 +71,10 @@ def nested(
     says how), and the log marginal of h is corrected by the mean ratio of the joint density to its Gaussian, a
     quadratic function of h fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.7. Where it is
     quadratic, nothing is approximated but an integral by a grid.
+
+    Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
+    those that hold a hundredth of the mass, too. That none is found proves nothing;
+    :func:`~laplacebook.diagnose` searches again.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
@@ -173,7 +178,7 @@ class _Search:
         return [site.name for site in self.density.sites if site.name not in self.effects.over]
 
     def result(self) -> NestedApproximation:
-        grid = self._grid(self._mode())
+        grid = self._whole_grid()
         law = skewed_by_shifts if self.is_sparse else SkewedEffects.of
         skewed = law(self.effects, grid.conditional)
         heights = grid.conditional.log_marginal + skewed.correction(grid.place)
@@ -181,41 +186,72 @@ class _Search:
         return NestedApproximation(self.effects, grid, skewed.corrected(heights), self.known.start)
 
     def _mode(self) -> OuterMode:
-        unit = np.ones(self.size)
-        starts = self.start[None]
-        if not np.isfinite(self.known.heights(starts, unit)).any():
-            starts = np.asarray(_prior_draws(self.density, jax.random.key(0)), float)
-            starts = starts[np.isfinite(starts).all(axis=1)][:, self.of_hyper]
-        heights = self.known.heights(starts, unit)
-        if not np.isfinite(heights).any():
+        starts, heights = self._sound(self.start[None])
+        if not starts.size:
+            starts, heights = self._sound(prior_draws(self.effects, jax.random.key(0)))
+        if not starts.size:
             raise self._no_effects(self.start)
         mode = outer_mode(self.known.heights, starts[np.argmax(heights)])
         if mode.failed is not None:
             raise self._no_effects(mode.failed)
-        there = self.known.conditional(mode.point[None], unit)
-        if not (self.effects.falls(there) and self.effects.follows_gradient(there)):
-            raise self._no_effects(mode.point)
+        self._require_effects(mode)
         if not mode.found:
             raise self._no_mode(mode.point, mode.way)
         return mode
 
-    def _grid(self, mode: OuterMode) -> Grid:
+    def _sound(self, hyper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those points at which the effects have a mode, and the log marginal there."""
+        heights = self.known.heights(hyper, np.ones(self.size))
+        return hyper[np.isfinite(heights)], heights[np.isfinite(heights)]
+
+    def _require_effects(self, mode: OuterMode) -> None:
+        """Refuse a mode of the hyperparameters at which that of the effects is none."""
+        there = self.known.conditional(mode.point[None], np.ones(self.size))
+        if not (self.effects.falls(there) and self.effects.follows_gradient(there)):
+            raise self._no_effects(mode.point)
+
+    def _whole_grid(self) -> Grid:
+        """A grid about the mode, and about those that other searches end at."""
+        mode = self._mode()
+        grid = self._grid(mode)
+        searches = _SEARCHES[self.structure]
+        others = other_modes(self.known, grid, jax.random.key(0), searches)
+        if not others:
+            return self._smooth(grid)
+        for other in others:
+            self._require_effects(other)
+        narrow, *wider = sorted([mode, *others], key=lambda one: one.log_volume)
+        cells = sum(np.exp(one.log_volume - narrow.log_volume) for one in (mode, *others))
+        if cells * len(grid.place) > self._most:
+            raise self._not_held([mode, *others])
+        try:
+            whole = self._smooth(self._grid(narrow, wider))
+        except NotConverged as refused:
+            raise self._not_held([mode, *others]) from refused
+        if not all(whole.holds(one.point) for one in (mode, *others)):
+            raise self._not_held([mode, *others])
+        return whole
+
+    def _grid(self, mode: OuterMode, others: Sequence[OuterMode] = ()) -> Grid:
         scale = np.linalg.norm(mode.axes, axis=1)
         at = partial(self.known.conditional, scale=scale)
         ways = np.concatenate([mode.axes.T, -mode.axes.T])
         far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
         seeds = mode.point + np.multiply.outer(far, ways).reshape(-1, self.size)
-        spacing = SPACING[self.size]
-        roomy = min(MOST, _NUMBERS // self.effects.held)
-        most = max(_SMALL[self.structure], roomy)
-        grid = explore(at, mode, spacing, np.concatenate([mode.point[None], seeds]), most)
+        widths = [np.linalg.norm(np.linalg.solve(mode.axes, one.axes), -2) for one in others]
+        spacing = SPACING[self.size] * min([1.0, *map(float, widths)])
+        most = self._most
+        middles = np.array([one.point for one in (mode, *others)])
+        heights = [one.height for one in (mode, *others)]
+        depth = DEPTH + max(heights) - min(heights)
+        grid = explore(at, mode, spacing, np.concatenate([middles, seeds]), most, depth)
         for _ in range(_REFINEMENTS):
             if grid.is_fine or not grid.ends or grid.is_full:
                 break
             spacing *= _FINER
-            grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks], most)
+            grid = explore(at, mode, spacing, grid.conditional.hyper[grid.peaks], most, depth)
         while grid.beyond > _BEYOND and grid.ends and not grid.is_full:
-            deeper = _deeper(at, grid, roomy)
+            deeper = _deeper(at, grid, self._roomy)
             if deeper is None:
                 break
             grid = deeper
@@ -231,6 +267,19 @@ class _Search:
                 remedy=self._sampler,
             )
         self._require_tails(mode, scale)
+        return grid
+
+    @property
+    def _roomy(self) -> int:
+        """How many points there may be, of so many effects."""
+        return min(MOST, _NUMBERS // self.effects.held)
+
+    @property
+    def _most(self) -> int:
+        return max(_SMALL[self.structure], self._roomy)
+
+    def _smooth(self, grid: Grid) -> Grid:
+        """Refuse a grid of which half tells another log evidence."""
         if grid.roughness > _ROUGH:
             raise NotConverged(
                 f"The posterior of {self._over} is too rough for a grid: with half of its "
@@ -259,6 +308,15 @@ class _Search:
         return (
             f"sample {self._over} with the effects integrated out: "
             f"NUTS(marginalize({self.density.name}, {self._effect_names})); or sample everything."
+        )
+
+    def _not_held(self, modes: list[OuterMode]) -> LaplaceError:
+        places = "; ".join(_listed(self._values(one.point)) for one in modes)
+        return NotConverged(
+            f"The posterior of {self._over} has {len(modes)} modes, whose widths are so different that no grid "
+            f"of equal distances holds them: {places}.",
+            causes=["a mixture of regimes, one much narrower than the other"],
+            remedy=self._sampler,
         )
 
     def _values(self, hyper: np.ndarray) -> dict[str, np.ndarray]:
@@ -336,8 +394,3 @@ def _deeper(at: At, grid: Grid, most: int) -> Grid | None:
 
 def _listed(values: dict[str, np.ndarray]) -> str:
     return ", ".join(f"{k} = {np.array2string(v, precision=3)}" for k, v in values.items())
-
-
-@jit_quickly
-def _prior_draws(density: ModelDensity, key: Key[Array, ""]) -> Array:
-    return jax.lax.map(density.draw_start, jax.random.split(key, _DRAWS))

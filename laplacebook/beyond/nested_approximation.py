@@ -155,7 +155,8 @@ class NestedApproximation(ByDraws):
     @cached_property
     def marginals(self) -> tuple[HyperMarginal, ...]:
         """The posterior density of each hyperparameter, in the unconstrained space."""
-        return hyper_marginals(self._hyper_names, *self._points[:2])
+        scale = np.linalg.norm(self.grid.mode.axes, axis=1)
+        return hyper_marginals(self._hyper_names, *self._points[:2], scale)
 
     def plot(self, site: str | None = None, probability: float = 0.9) -> "Figure":
         """The posterior densities of the hyperparameters, in the unconstrained space; or of a site, by draws.

@@ -14,6 +14,7 @@ _LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step of _FAR at most, all
 _LONGER = np.array([1, 0.75, 0.5, 0.25])  # powers, from such a step to the whole of Newton's
 _FLAT = 1e-2  # of the largest curvature
 _IN_SCALE = 0.1, 10.0  # of a curvature in units of the scale: else differences may be rounding
+_NEARBY = 4.0  # standard deviations: another search would end at the same mode
 _WIDER = 5.0  # than the last scale: so the search sees what it stands before
 
 Heights = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -38,19 +39,42 @@ class OuterMode(NamedTuple):
     way: np.ndarray
     failed: np.ndarray | None = None
 
+    @property
+    def log_volume(self) -> float:
+        """The logarithm of the determinant of the axes."""
+        return float(np.linalg.slogdet(self.axes)[1])
 
-def outer_mode(heights: Heights, start: Float[np.ndarray, " H"]) -> OuterMode:
+    @property
+    def log_mass(self) -> float:
+        """The logarithm of the integral about the mode, by Laplace's method."""
+        return self.height + self.log_volume + len(self.point) / 2 * np.log(2 * np.pi)
+
+    def is_near(self, hyper: Float[np.ndarray, " H"]) -> bool:
+        """Whether h lies some standard deviations from it at most."""
+        return bool(np.linalg.norm(np.linalg.solve(self.axes, hyper - self.point)) < _NEARBY)
+
+
+def outer_mode(
+    heights: Heights,
+    start: Float[np.ndarray, " H"],
+    rounds: int = _ROUNDS,
+    known: Callable[[np.ndarray], bool] = lambda point: False,
+) -> OuterMode:
     """The maximum of a smooth function by Newton's method with differences, many points at a time.
 
     Args:
         heights: of points of shape (K, H), whose coordinates have the scales of shape (H,): the log
             marginal, of shape (K,).
         start: where its value is finite, shape (H,).
+        rounds: of differences and a step, at most.
+        known: whether a point, shape (H,), is in a region where the search may end without a mode.
     """
     point, scale, step = start.astype(float), np.ones(start.size), np.zeros(start.size)
     height = float(heights(point[None], scale)[0])
     axes = np.eye(start.size)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
+        if known(point):
+            return OuterMode(point, height, axes, False, step)
         gradient, curvature, failed = _differences(heights, point, scale)
         if failed is not None:
             scale = scale / 4

@@ -215,10 +215,19 @@ class ModelDensity:
         trace = self._run(handlers.substitute(centred, data=values))
         return trace, self._coordinates(trace, self.sites)
 
-    def draw_start(self, key: Key[Array, ""]) -> Float[Array, " D"]:
-        """Where another search may begin: a draw from the prior."""
+    def draw_start(
+        self, key: Key[Array, ""], names: tuple[str, ...] | None = None
+    ) -> Float[Array, " d"]:
+        """Where another search may begin: a draw from the prior.
+
+        Args:
+            key: of the draw.
+            names: of the sites whose coordinates are wanted; all by default.
+        """
         model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=prior_draw)
-        return self.ravel(self._coordinates(self._run(model), self.sites))
+        sites = tuple(site for site in self.sites if names is None or site.name in names)
+        parts = self._coordinates(self._run(model), sites).values()
+        return jnp.concatenate([jnp.ravel(jnp.asarray(part, float)) for part in parts])
 
     def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
         """The latent sites of a trace as coordinates of R^D."""

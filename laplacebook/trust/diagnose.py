@@ -13,7 +13,9 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import mean_of_weights, pareto_k
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.other_outer_modes import mass_beside, other_modes
 from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.weighted_draws import components_of, weighted_draws
 from laplacebook.evidence.importance import importance_weights
@@ -141,9 +143,9 @@ def diagnose(
     (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the
     hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond
     what chance may do to any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what
-    lies beyond the grid, which its error counts, nor a far mode of the effects or of what is on the grid: where the
-    joint fit has other modes, a nested approximation about one of them may be called good. Of the others ``starts``
-    searches look for modes that they do not hold.
+    lies beyond the grid, which its error counts, nor a far mode of the effects given the hyperparameters: where they
+    have one, a nested approximation that does not know it may be called good. ``starts`` searches look for
+    modes that are not held: of the hyperparameters, of a nested approximation, and of all sites, of the others.
 
     In the book: :doc:`/book/trust`, :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
@@ -238,7 +240,8 @@ def _by_moments(
     if isinstance(proposal, NestedApproximation):
         draws = weighted_draws(proposal, key, number, progress_bar)
         kind = NestedDiagnosis if proposal is approx else MomentsDiagnosis
-        found = kind.of(approx, draws)
+        found = kind.of(approx, draws, starts=starts)
+        found = replace(found, share_beside=_share_beside(proposal, key, starts - 1))
     else:
         to_draw, to_search = split_into(key)
         draws = weighted_draws(proposal, to_draw, number, progress_bar)
@@ -250,6 +253,13 @@ def _by_moments(
         )
     approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
     return found
+
+
+def _share_beside(approx: NestedApproximation, key: Key[Array, ""], searches: int) -> float:
+    """What modes of the hyperparameters beside the grid hold of its mass."""
+    points = KnownPoints.of_grid(approx.effects, approx.grid, approx.start)
+    modes = other_modes(points, approx.grid, jax.random.fold_in(key, 1), searches)
+    return mass_beside(modes, approx.grid)
 
 
 def _bound(

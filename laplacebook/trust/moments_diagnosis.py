@@ -25,6 +25,7 @@ from laplacebook.trust.verdict import (
     of_grid,
     of_means,
     of_modes,
+    of_other_grids,
     of_spreads,
     of_weights,
 )
@@ -50,6 +51,8 @@ class MomentsDiagnosis(Judged):
         components: the Gaussians at the modes that it holds; empty where it is nested.
         other_modes: those that were found beside them, by falling log joint.
         starts: how many searches for modes there were.
+        share_beside: of a nested approximation, what modes of the hyperparameters beside its grid hold of the mass
+            that is on it.
     """
 
     approx: ByDraws
@@ -62,6 +65,7 @@ class MomentsDiagnosis(Judged):
     components: tuple[LaplaceApproximation, ...] = ()
     other_modes: tuple[LaplaceApproximation, ...] = ()
     starts: int = 1
+    share_beside: float = 0.0
 
     @classmethod
     def of(
@@ -97,11 +101,15 @@ class MomentsDiagnosis(Judged):
     @property
     def share_elsewhere(self) -> float:
         """The share in the evidence of the modes that it does not hold, by the Laplace approximation of each."""
+        if not self.components:
+            return self.share_beside / (1 + self.share_beside)
+        if not self.other_modes:
+            return 0.0
         evidences = [
             np.logaddexp.reduce([float(one.log_evidence) for one in modes])
             for modes in (self.components, self.other_modes)
         ]
-        return float(np.exp(evidences[1] - np.logaddexp(*evidences))) if self.other_modes else 0.0
+        return float(np.exp(evidences[1] - np.logaddexp(*evidences)))
 
     @property
     def is_checked(self) -> bool:
@@ -152,7 +160,7 @@ class MomentsDiagnosis(Judged):
     def _more(self) -> list[Finding]:
         """What else is looked at."""
         if not self.components:
-            return []
+            return [of_other_grids(self.share_elsewhere, self.starts - 1)]
         heights = [log_joint(one) for one in self.other_modes]
         rise = max(heights, default=-inf) - max(log_joint(one) for one in self.components)
         return [of_modes(len(heights), self.share_elsewhere, rise, self.starts)]
@@ -205,7 +213,7 @@ class NestedDiagnosis(MomentsDiagnosis):
         return "usable"
 
     def _more(self) -> list[Finding]:
-        return [of_grid(self.approx.grid.error)]
+        return [of_grid(self.approx.grid.error), *super()._more()]
 
     @property
     def _about(self) -> str:

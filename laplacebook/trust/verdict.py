@@ -206,6 +206,22 @@ def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:
     return Finding("usable" if rise > 0 else "good", words.format("up to"))
 
 
+def of_other_grids(share: float, searches: int) -> Finding:
+    """Modes of the hyperparameters that the grid of a nested approximation does not hold.
+
+    Args:
+        share: of the mass, that these hold.
+        searches: how many looked for them.
+    """
+    if share > ELSEWHERE:
+        return Finding(
+            "bad",
+            f"modes beside the grid hold {_percent(share)} of the evidence (above 1%); nested did not find them",
+        )
+    searched = f"no other mode of the hyperparameters from {searches} searches"
+    return Finding("good", searched if searches else "other modes not searched for")
+
+
 def of_bound(excess: float, certified: bool) -> list[Finding]:
     """By how much the log evidence exceeds the maximum log likelihood, which is impossible.
 

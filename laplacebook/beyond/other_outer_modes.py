@@ -1,0 +1,91 @@
+"""Modes of the hyperparameters that a grid does not hold."""
+
+from functools import partial
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from laplacebook.base.keys import split_into
+from laplacebook.base.quick import jit_quickly
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.known_points import KnownPoints
+from laplacebook.beyond.outer_mode import Heights, OuterMode, outer_mode
+from laplacebook.model.density import ModelDensity
+
+_DRAWS = 16  # of the prior, at once
+_ROUNDS = 15  # of each search
+_BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
+_PEAKS = 4
+_SHARE = 0.01  # of the mass: with less a mode does not matter
+
+
+def prior_draws(
+    effects: Effects, key: Key[Array, ""], number: int = _DRAWS
+) -> Float[np.ndarray, "M H"]:
+    """Draws of the hyperparameters, less those that are not finite.
+
+    Args:
+        effects: the log joint, and which sites the hyperparameters are.
+        key: of the draws.
+        number: of them.
+    """
+    keys = split_into(key, -(-number // _DRAWS))
+    parts = [np.asarray(_prior_draws(effects.density, one, effects.over), float) for one in keys]
+    draws = np.concatenate(parts)[:number]
+    return draws[np.isfinite(draws).all(axis=1)]
+
+
+@partial(jit_quickly, static_argnames="names")
+def _prior_draws(density: ModelDensity, key: Key[Array, ""], names: tuple[str, ...]) -> Array:
+    return jax.lax.map(partial(density.draw_start, names=names), jax.random.split(key, _DRAWS))
+
+
+def other_modes(
+    points: KnownPoints, grid: Grid, key: Key[Array, ""], searches: int
+) -> list[OuterMode]:
+    """Modes with more than a hundredth of the mass of a grid beside it, by searches from draws of the prior.
+
+    From a draw whence the log marginal rises all the way to the mode of the grid, there is no search. Where the
+    grid is too rough, one of its points may be all that it saw of a narrow mode: they begin at its peaks, too.
+
+    Args:
+        points: the log marginal.
+        grid: about the mode that is known.
+        key: of the draws.
+        searches: how many.
+    """
+    if searches < 1:
+        return []
+    found: list[OuterMode] = []
+
+    def known(point: np.ndarray) -> bool:
+        on_it = grid.holds(point) if grid.is_fine else grid.mode.is_near(point)
+        return on_it or any(one.is_near(point) for one in found)
+
+    draws = prior_draws(points.effects, key, searches)
+    starts = _across_a_valley(points.heights, draws, grid.mode.point)
+    peaks = () if grid.is_fine else grid.conditional.hyper[grid.peaks[:_PEAKS]]
+    for start in (*peaks, *starts):
+        mode = outer_mode(points.heights, start, _ROUNDS, known)
+        if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
+            found.append(mode)
+    return found
+
+
+def mass_beside(modes: list[OuterMode], grid: Grid) -> float:
+    """What modes beside a grid hold of the mass that is on it, by Laplace's method."""
+    return float(np.sum(np.exp([one.log_mass - grid.log_evidence for one in modes])))
+
+
+def _across_a_valley(
+    heights: Heights, starts: np.ndarray, mode: np.ndarray
+) -> Float[np.ndarray, "m H"]:
+    """Those starts from which the log marginal falls somewhere on the way to the mode."""
+    unit = np.ones(mode.size)
+    first = heights(starts, unit)
+    starts, first = starts[np.isfinite(first)], first[np.isfinite(first)]
+    between = starts + np.multiply.outer(_BETWEEN, mode - starts)
+    later = heights(between.reshape(-1, mode.size), unit).reshape(len(_BETWEEN), -1)
+    return starts[(np.diff([first, *later], axis=0) < 0).any(axis=0)]
