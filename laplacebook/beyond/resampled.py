@@ -6,7 +6,6 @@ from math import isfinite
 from os import PathLike
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
@@ -78,7 +77,7 @@ def resampled(
     >>> def coin(y):
     ...     theta = numpyro.sample("theta", dist.Beta(2, 2))
     ...     numpyro.sample("y", dist.Bernoulli(theta).expand([9]).to_event(1), obs=y)
-    >>> approx = laplace(coin, jnp.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
+    >>> approx = laplace(coin, np.array([1, 1, 1, 1, 1, 1, 1, 1, 0]))
     >>> resampled(approx, jax.random.key(0))  # exactly 0.7692, 0.1126, 0.5619, 0.9281, and -4.7005
     Resampled draws of coin, D = 1
       site     mean      sd     5 %    95 %
@@ -167,8 +166,9 @@ class ResampledApproximation(ByDraws):
         return self.effective_sample_size**-0.5
 
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
-        index = jax.random.categorical(key, jnp.asarray(self.log_weights), shape=(number,))
-        return self.u[np.asarray(index)]
+        below = np.cumsum(self._joint[1])  # the time of a draw does not grow with their number
+        at = np.asarray(jax.random.uniform(key, (number,)), float)
+        return self.u[np.searchsorted(below / below[-1], at, side="right")]
 
     @property
     def doubt_at_a_glance(self) -> str | None:

@@ -88,14 +88,24 @@ def member(request, family):
     return request.param, family[request.param]
 
 
+@pytest.fixture(scope="module")
+def all_draws(family):
+    """20,000 of each."""
+    return {name: approx.sample(KEY, (20_000,)) for name, approx in family.items()}
+
+
+@pytest.fixture
+def draws(member, all_draws):
+    return all_draws[member[0]]
+
+
 def test_it_is_an_approximation(member):
     assert isinstance(member[1], lb.Approximation)
 
 
-def test_its_draws_have_its_moments(member):
+def test_its_draws_have_its_moments(member, draws):
     """Their mean is within five standard errors, of 20,000 draws, of that which it tells."""
     _, approx = member
-    draws = approx.sample(KEY, (20_000,))
     for name in "ab":
         mean = (
             approx.mode[name] if isinstance(approx, lb.LaplaceApproximation) else approx.mean[name]
@@ -105,12 +115,11 @@ def test_its_draws_have_its_moments(member):
         assert abs(float(draws[name].std()) / deviation - 1) < 0.05
 
 
-def test_it_is_near_quadrature(member, truth):
+def test_it_is_near_quadrature(member, draws, truth):
     name, approx = member
     evidence, mean, deviation, quantiles = truth
     allowed = ALLOWED[name]
     assert abs(float(approx.log_evidence) - evidence) < allowed[2]
-    draws = approx.sample(KEY, (20_000,))
     for i, site in enumerate("ab"):
         assert abs(float(draws[site].mean()) - mean[i]) < (allowed[0] + 0.03) * deviation[i]
         assert abs(float(approx.standard_deviation[site]) / deviation[i] - 1) < allowed[1]
@@ -118,9 +127,8 @@ def test_it_is_near_quadrature(member, truth):
         assert np.all(abs(ends - quantiles[:, i]) < (1.7 * allowed[0] + 0.05) * deviation[i])
 
 
-def test_its_quantiles_are_those_of_its_draws(member):
+def test_its_quantiles_are_those_of_its_draws(member, draws):
     _, approx = member
-    draws = approx.sample(KEY, (20_000,))
     levels = [0.05, 0.5, 0.95]
     for name, ends in approx.quantiles(levels).items():
         held = [float(np.mean(np.asarray(draws[name]) < end)) for end in np.asarray(ends)]
@@ -164,14 +172,13 @@ def test_it_predicts(member, truth):
     np.testing.assert_allclose(found.mean, exact, rtol=0.08)
 
 
-def test_functions_of_the_sites_and_deterministic_values_have_rows(member):
+def test_functions_of_the_sites_and_deterministic_values_have_rows(member, draws):
     _, approx = member
     rate = approx.summary(of="rate").rows()[0]
     both = approx.summary(
         0.5, of={"rate": lambda sites: sites["rate"], "two": lambda s: jnp.stack([s["a"], -s["b"]])}
     )
     assert [row["site"] for row in both.rows()] == ["rate", "two[0]", "two[1]"]
-    draws = approx.sample(KEY, (20_000,))
     exact = np.exp(np.asarray(draws["a"] + draws["b"]))
     assert rate["mean"] == pytest.approx(exact.mean(), rel=0.03)
     assert rate["sd"] == pytest.approx(exact.std(), rel=0.1)

@@ -9,6 +9,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.model.density import ModelDensity
+from laplacebook.search import newton_step, sparse_search
 
 Y = 2 + 0.1 * np.random.default_rng(0).normal(size=8)
 
@@ -120,6 +121,13 @@ def late_with_another(y):
     late(y)
 
 
+@pytest.fixture
+def _few_iterations(monkeypatch):
+    """Of a search that ends nowhere: a thousand end there too, in half a minute."""
+    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 100)
+
+
+@pytest.mark.usefixtures("_few_iterations")
 def test_a_pattern_that_is_another_where_the_search_ended_is_looked_for_there():
     """With the pattern of the start, the steps of Newton's method end nowhere."""
     found = lb.laplace(late, 4 + Y, structure="sparse")
@@ -131,9 +139,8 @@ def test_a_pattern_that_is_another_where_the_search_ended_is_looked_for_there():
     assert float(again.log_evidence) == pytest.approx(float(found.log_evidence))
 
 
+@pytest.mark.usefixtures("_few_iterations")
 def test_a_pattern_that_stays_wrong_is_told(monkeypatch):
-    from laplacebook.search import sparse_search
-
     right = sparse_search.SparseHessian.of
     blind = right(ModelDensity.of(late, (Y,)), np.zeros(Y.size))
     monkeypatch.setattr(sparse_search.SparseHessian, "of", lambda density, u: blind)

@@ -240,7 +240,7 @@ def test_draws_are_the_same_in_parts(counts, monkeypatch):
 
 def test_everything_of_the_result(counts):
     assert len(counts.summary().columns["site"]) == 26
-    predicted = lb.predict(counts, COUNTS, key=KEY)
+    predicted = lb.predict(counts, COUNTS, key=KEY, num_samples=200)
     assert np.corrcoef(predicted.mean, COUNTS)[0, 1] > 0.9
     arviz = counts.to_arviz(num_samples=50)
     assert arviz.posterior["z"].shape == (1, 50, 24)
