@@ -35,6 +35,7 @@ def search_by_lbfgs(
     precision_at: Callable[[Array], Precision],
     start: Float[Array, " D"],
     tolerance: Float[Array, ""] | float,
+    metric_at: Callable[[Array], Precision] | None = None,
 ) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
@@ -50,6 +51,7 @@ def search_by_lbfgs(
             positive definite it is NaN, and the round makes do with the identity.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
+        metric_at: the precision of the steps at a point, if it is another one.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
@@ -64,6 +66,10 @@ def search_by_lbfgs(
     def product_at(x: Array) -> Callable:
         return jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
 
+    def next_round(state: Rounds) -> tuple[Array, Array]:
+        metric = None if metric_at is None else metric_at(state.x)
+        return round_from(lambda x: f(x)[0], state, tolerance, metric)
+
     def advance(state: Rounds) -> Rounds:
         # The first round looks at the start, so that only one look is compiled.
         x, steps = lax.switch(
@@ -71,7 +77,7 @@ def search_by_lbfgs(
             [
                 lambda: (state.x, jnp.zeros((), int)),
                 lambda: (downhill(state), jnp.ones((), int)),
-                lambda: round_from(lambda x: f(x)[0], state, tolerance),
+                lambda: next_round(state),
             ],
         )
         return after_round(state, x, *look_at(x), steps, lambda: product_at(x), tolerance)

@@ -17,12 +17,12 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
-from laplacebook.base.errors import DoubtfulFit
+from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import hessian_product, twice_differentiable
-from laplacebook.curvature.precision_at import entries_at, kept, precision_of
+from laplacebook.curvature.precision_at import entries_at, kept, metric_of, precision_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -77,7 +77,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
     if settings.curvature != "hessian":
-        return _driven_rounds(density, start, settings)
+        return _driven_rounds(density, start, settings, past)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     if not is_small(density, u.size):
@@ -136,10 +136,12 @@ def _has_another_mode(density: ModelDensity, followed: Any, u: np.ndarray) -> bo
 
 @dataclass
 class _Past:
-    """How often a model with data of some shapes was searched, and how long a look takes."""
+    """How often a model with data of some shapes was searched, how long a look takes, and whether
+    its matrices are the weights of layers, as far as is known."""
 
     searches: int = 0
     seconds: float = 0.0
+    layers: bool = True
 
 
 def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:
@@ -202,7 +204,9 @@ def _driven(
     return jax.device_put(_fit(found, np.asarray(sound)))
 
 
-def _driven_rounds(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+def _driven_rounds(
+    density: ModelDensity, start: Array | None, settings: Settings, past: _Past
+) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     settings = replace(settings, tolerance=None)
     parts, room = jax.device_get(_begin(density, start, settings))
@@ -213,8 +217,17 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
     def precision_there(u: np.ndarray) -> Precision:
         return on_host(_factorised(_entries(density, u, settings), settings.structure))
 
+    def metric_there(u: np.ndarray) -> Precision | None:
+        metric = metric_of(density, settings) if past.layers else None
+        try:
+            return metric and _factorised(_entries(density, u, metric), metric.structure)
+        except UnsupportedModel:
+            past.layers = False
+            return None
+
     def round_there(state: Rounds, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-        u, steps = _round(density, state._replace(beside=None, way=None), tolerance)
+        plain = state._replace(beside=None, way=None)
+        u, steps = _round(density, plain, tolerance, metric_there(state.x))
         return np.asarray(u), np.asarray(steps)
 
     def product(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -242,8 +255,10 @@ def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
 
 
 @partial(jit_quickly, work=work_of_search)
-def _round(density: ModelDensity, state: Rounds, tolerance: Array | float) -> tuple[Array, Array]:
-    return round_from(lambda u: density.loss(u)[0], state, tolerance)
+def _round(
+    density: ModelDensity, state: Rounds, tolerance: Array | float, metric: Precision | None
+) -> tuple[Array, Array]:
+    return round_from(lambda u: density.loss(u)[0], state, tolerance, metric)
 
 
 # Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
