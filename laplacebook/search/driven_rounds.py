@@ -28,7 +28,7 @@ def drive_rounds(
     look_at: LookAt,
     precision_at: Callable[[np.ndarray], Precision],
     round_from: Callable[[Rounds, float], tuple[np.ndarray, np.ndarray]],
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ridge_at: Callable[[np.ndarray, Precision], tuple[np.ndarray, np.ndarray]],
     start: Float[np.ndarray, " D"],
     tolerance: float,
 ) -> Search:
@@ -38,7 +38,7 @@ def drive_rounds(
         look_at: f and its gradient at a point, without a Hessian: all in NumPy.
         precision_at: the precision at a point, in NumPy.
         round_from: where a round ends that begins in a state, and how many steps led there.
-        product: of the Hessian at a point with a vector.
+        ridge_at: the direction of least curvature at a point by the precision there, and that curvature.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
 
@@ -54,8 +54,7 @@ def drive_rounds(
         else:
             x, steps = round_from(state, tolerance)
 
-        def product_at(x: np.ndarray = x) -> Callable[[np.ndarray], np.ndarray]:
-            return partial(product, x)
-
-        state = after_round(state, x, look_at(x), precision_at(x), steps, product_at, tolerance)
+        precision = precision_at(x)
+        ridge = partial(ridge_at, x, precision)
+        state = after_round(state, x, look_at(x), precision, steps, ridge, tolerance)
     return ended(state, tolerance)

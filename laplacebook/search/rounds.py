@@ -154,7 +154,7 @@ def after_round(
     look: Look,
     precision: Precision,
     steps: Numbers,
-    product_at: Callable[[], Callable[[Numbers], Numbers]],
+    ridge_there: Callable[[], tuple[Numbers, Numbers]],
     tolerance: Numbers | float,
 ) -> Rounds:
     """The state after a round.
@@ -165,7 +165,7 @@ def after_round(
         look: there.
         precision: there.
         steps: of L-BFGS.
-        product_at: returns the Hessian there, as a function of a vector.
+        ridge_there: returns what :func:`ridge` does there.
         tolerance: the Newton decrement that is small enough.
     """
     xp = namespace(x)
@@ -175,7 +175,7 @@ def after_round(
     lower = look.f < state.f - 1e-3
     way, lowest = branch(
         decrement <= tolerance,
-        lambda: _lowest(product_at(), x, precision),
+        ridge_there,
         lambda: (xp.zeros_like(x), xp.zeros((), x.dtype)),
     )
     return Rounds(
@@ -207,12 +207,31 @@ def ended(state: Rounds, tolerance: Numbers | float) -> Search:
     return Search(state.x, state.beside, state.precision, certificate)
 
 
-def _lowest(product: Callable, x: Numbers, precision: Precision) -> tuple[Numbers, Numbers]:
-    """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
+def ridge(
+    product: Callable[[Numbers], Numbers], x: Float[Numbers, " D"], precision: Precision
+) -> tuple[Float[Numbers, " D"], Float[Numbers, ""]]:
+    """The direction of least curvature in the metric of the precision, and that; 0 is rounding.
+
+    Args:
+        product: of the :func:`whitened` Hessian at x with a vector.
+        x: the point, shape (D,).
+        precision: there.
+    """
     xp = namespace(x)
-    values, vectors = ritz(
-        lambda z: precision.half_solve(product(precision.whitened(z))), x, KRYLOV
-    )
+    values, vectors = ritz(product, x, KRYLOV)
     rounding = jnp.finfo(x.dtype).eps ** 0.5 * xp.max(xp.abs(values))
     lowest = xp.where(values[0] >= -rounding, 0, values[0])
     return precision.whitened(vectors[0]), lowest.astype(x.dtype)
+
+
+def whitened(
+    product: Callable[[Array], Array], precision: Precision, z: Float[Array, " D"]
+) -> Float[Array, " D"]:
+    """R^-1 H R'^-1 z, with A = R R' the precision.
+
+    Args:
+        product: v -> H v.
+        precision: A.
+        z: shape (D,).
+    """
+    return precision.half_solve(product(precision.whitened(z)))
