@@ -9,11 +9,13 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.progress import progress
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Search
 from laplacebook.search.driven import LookAt
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import (
+    ROUNDS,
     Rounds,
     after_round,
     downhill,
@@ -46,15 +48,18 @@ def drive_rounds(
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
     """
     state = initial_rounds(start, Look(None, None, np.zeros_like(start), None), None)
-    while go_on(state, tolerance):
-        if state.rounds == 0:
-            x, steps = start, np.zeros((), int)
-        elif near(state, tolerance):
-            x, steps = downhill(state), np.ones((), int)
-        else:
-            x, steps = round_from(state, tolerance)
+    with progress(ROUNDS, None, unit="round") as bar:
+        while go_on(state, tolerance):
+            if state.rounds == 0:
+                x, steps = start, np.zeros((), int)
+            elif near(state, tolerance):
+                x, steps = downhill(state), np.ones((), int)
+            else:
+                x, steps = round_from(state, tolerance)
 
-        precision = precision_at(x)
-        ridge = partial(ridge_at, x, precision)
-        state = after_round(state, x, look_at(x), precision, steps, ridge, tolerance)
+            precision = precision_at(x)
+            ridge = partial(ridge_at, x, precision)
+            state = after_round(state, x, look_at(x), precision, steps, ridge, tolerance)
+            bar.update()
+            bar.set_postfix_str(f"{float(state.decrement):.1g} standard deviations from a mode")
     return ended(state, tolerance)
