@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
@@ -180,9 +180,13 @@ def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBloc
     """A block with its prior, which for a Kronecker product has to be one number."""
     if not isinstance(factors, tuple):
         return _plus(factors, prior)
+    return KroneckerBlock(*factors, jnp.mean(prior) * loud(is_one(prior), prior.dtype))
+
+
+def is_one(prior: Float[Array, " d"]) -> Bool[Array, ""]:
+    """Whether prior precisions count as one number."""
     one = jnp.mean(prior)
-    equal = jnp.all(jnp.abs(prior - one) <= EQUAL * one)
-    return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
+    return jnp.all(jnp.abs(prior - one) <= EQUAL * one)
 
 
 def _plus(block: Array, prior: Array) -> Array:

@@ -222,8 +222,10 @@ def _driven_rounds(
 
     def metric_there(u: np.ndarray) -> Precision | None:
         metric = metric_of(density, settings) if past.layers else None
+        if metric is None:
+            return None
         try:
-            return metric and _factorised(_entries(density, u, metric), metric.structure)
+            return _factorised(_entries(density, u, metric), metric.structure)
         except UnsupportedModel:
             past.layers = False
             return None
