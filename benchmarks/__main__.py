@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     coin,
     cost,
+    digits,
     evidence,
     first_calls,
     gaussian,
@@ -35,6 +36,7 @@ SUBJECTS = {
     "predictive": predictive,
     "memory": memory,
     "networks": networks,
+    "digits": digits,
     "scaling": scaling,
 }
 

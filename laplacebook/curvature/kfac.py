@@ -38,6 +38,14 @@ def kronecker_factors(
     applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). For all other
     sites the block of the Gauss-Newton matrix itself.
 
+    Those are the factors of laplace-torch, which like :class:`~laplacebook.gaussian.kronecker.KroneckerBlock`
+    adds the prior precision to the products of their eigenvalues, and keeps biases apart. A classifier of
+    8x8 digits (64-64-10, 1,500 rows, prior precision 1, float64) has at one set of weights the log determinant
+    826.5206561402 by both, and the log evidence -535.7044, whichever the backend of version 0.3 (curvlinops,
+    BackPACK, ASDL) and the batch size. With ``stochastic=True`` labels are drawn there instead of summed over:
+    -539.0 by curvlinops and -511.1 by ASDL. Any other difference is one of weights: its fit takes them as
+    they are, :func:`laplacebook.laplace` goes on to the mode.
+
     Args:
         density: a model and its arguments; its prior plays no part.
         u: a point, shape (D,).

@@ -15,6 +15,9 @@ from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
 
+_KEPT: dict[tuple, int] = {}  # sites of the last layer, by model and shapes of its data
+_PROGRAMS = 200  # of them
+
 
 def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     """The model of the last layer, with the sites before it fixed at u.
@@ -38,11 +41,12 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     require_numbers('structure="last_layer"', u)
     if isinstance(density.model, LastLayer):
         return density
-    eta, _ = split_likelihood(density, u)
-    parts = density.unravel(u)
-    kept = 0
-    while kept < len(parts) and _linear(eta, parts, list(parts)[-kept - 1 :]):
-        kept += 1
+    program = density.program
+    if program not in _KEPT:
+        while len(_KEPT) >= _PROGRAMS:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[program] = _linear_sites(density, u)
+    kept = _KEPT[program]
     if not kept:
         raise UnsupportedModel(
             f"The outputs are not linear in the last latent site, '{density.sites[-1].name}': the "
@@ -58,6 +62,21 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     fixed = {site.name: values[site.name] for site in before}
     args, kwargs = density.arguments
     return ModelDensity.of(LastLayer(density.model, fixed), args, kwargs, density.space)
+
+
+def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> int:
+    """How many sites at the end are the last layer, by a trace that computes nothing."""
+    kept = 0
+
+    def look(density: ModelDensity, u: Array) -> None:
+        nonlocal kept
+        eta, _ = split_likelihood(density, u)
+        parts = density.unravel(u)
+        while kept < len(parts) and _linear(eta, parts, list(parts)[-kept - 1 :]):
+            kept += 1
+
+    jax.eval_shape(look, density, u)
+    return kept
 
 
 @jit_quickly

@@ -1,13 +1,14 @@
 """The precision of an approximation: the curvature that was asked for, and as much of it as was."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
@@ -30,6 +31,7 @@ from laplacebook.gaussian.precision import (
 )
 from laplacebook.model.density import ModelDensity
 
+LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
@@ -92,6 +94,25 @@ def entries_at(
         return tuple(_plus(b, p) for b, p in zip(blocks, parts, strict=True))
     factors = kronecker_factors(density, u, kind, batch)
     return tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
+
+
+def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
+    """The settings of a precision for the steps of a search that is closer to the Hessian, and affordable.
+
+    In single precision a search in the metric of a diagonal does not reach the mode of a network;
+    one in that of Kronecker factors does. Those of a model that has none raise UnsupportedModel.
+
+    Args:
+        density: the log joint.
+        settings: of the fit.
+
+    Returns:
+        None where that of the fit itself will do.
+    """
+    if settings.structure != "diagonal":
+        return None
+    orders = [max(site.shape) if len(site.shape) == 2 else site.size for site in density.sites]
+    return replace(settings, structure="kronecker") if max(orders) <= LARGEST else None
 
 
 def precision_of(entries: Any, structure: str) -> Precision:
@@ -159,9 +180,13 @@ def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBloc
     """A block with its prior, which for a Kronecker product has to be one number."""
     if not isinstance(factors, tuple):
         return _plus(factors, prior)
+    return KroneckerBlock(*factors, jnp.mean(prior) * loud(is_one(prior), prior.dtype))
+
+
+def is_one(prior: Float[Array, " d"]) -> Bool[Array, ""]:
+    """Whether prior precisions count as one number."""
     one = jnp.mean(prior)
-    equal = jnp.all(jnp.abs(prior - one) <= EQUAL * one)
-    return KroneckerBlock(*factors, one * loud(equal, prior.dtype))
+    return jnp.all(jnp.abs(prior - one) <= EQUAL * one)
 
 
 def _plus(block: Array, prior: Array) -> Array:

@@ -9,11 +9,13 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.progress import progress
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Search
 from laplacebook.search.driven import LookAt
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import (
+    ROUNDS,
     Rounds,
     after_round,
     downhill,
@@ -28,7 +30,7 @@ def drive_rounds(
     look_at: LookAt,
     precision_at: Callable[[np.ndarray], Precision],
     round_from: Callable[[Rounds, float], tuple[np.ndarray, np.ndarray]],
-    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ridge_at: Callable[[np.ndarray, Precision], tuple[np.ndarray, np.ndarray]],
     start: Float[np.ndarray, " D"],
     tolerance: float,
 ) -> Search:
@@ -38,7 +40,7 @@ def drive_rounds(
         look_at: f and its gradient at a point, without a Hessian: all in NumPy.
         precision_at: the precision at a point, in NumPy.
         round_from: where a round ends that begins in a state, and how many steps led there.
-        product: of the Hessian at a point with a vector.
+        ridge_at: the direction of least curvature at a point by the precision there, and that curvature.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
 
@@ -46,16 +48,18 @@ def drive_rounds(
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
     """
     state = initial_rounds(start, Look(None, None, np.zeros_like(start), None), None)
-    while go_on(state, tolerance):
-        if state.rounds == 0:
-            x, steps = start, np.zeros((), int)
-        elif near(state, tolerance):
-            x, steps = downhill(state), np.ones((), int)
-        else:
-            x, steps = round_from(state, tolerance)
+    with progress(ROUNDS, None, unit="round") as bar:
+        while go_on(state, tolerance):
+            if state.rounds == 0:
+                x, steps = start, np.zeros((), int)
+            elif near(state, tolerance):
+                x, steps = downhill(state), np.ones((), int)
+            else:
+                x, steps = round_from(state, tolerance)
 
-        def product_at(x: np.ndarray = x) -> Callable[[np.ndarray], np.ndarray]:
-            return partial(product, x)
-
-        state = after_round(state, x, look_at(x), precision_at(x), steps, product_at, tolerance)
+            precision = precision_at(x)
+            ridge = partial(ridge_at, x, precision)
+            state = after_round(state, x, look_at(x), precision, steps, ridge, tolerance)
+            bar.update()
+            bar.set_postfix_str(f"{float(state.decrement):.1g} standard deviations from a mode")
     return ended(state, tolerance)

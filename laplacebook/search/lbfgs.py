@@ -1,6 +1,7 @@
 """The minimum of a function by L-BFGS, which takes no Hessian, as one compiled program."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,9 @@ from laplacebook.search.rounds import (
     go_on,
     initial_rounds,
     near,
+    ridge,
     round_from,
+    whitened,
 )
 
 LOOKS = 100  # of a descent at the Newton decrement
@@ -35,6 +38,7 @@ def search_by_lbfgs(
     precision_at: Callable[[Array], Precision],
     start: Float[Array, " D"],
     tolerance: Float[Array, ""] | float,
+    metric_at: Callable[[Array], Precision] | None = None,
 ) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
@@ -50,6 +54,7 @@ def search_by_lbfgs(
             positive definite it is NaN, and the round makes do with the identity.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
+        metric_at: the precision of the steps at a point, if it is another one.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
@@ -61,8 +66,9 @@ def search_by_lbfgs(
         (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
         return Look(value, beside, gradient, None), precision_at(x)
 
-    def product_at(x: Array) -> Callable:
-        return jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
+    def next_round(state: Rounds) -> tuple[Array, Array]:
+        metric = None if metric_at is None else metric_at(state.x)
+        return round_from(lambda x: f(x)[0], state, tolerance, metric)
 
     def advance(state: Rounds) -> Rounds:
         # The first round looks at the start, so that only one look is compiled.
@@ -71,10 +77,16 @@ def search_by_lbfgs(
             [
                 lambda: (state.x, jnp.zeros((), int)),
                 lambda: (downhill(state), jnp.ones((), int)),
-                lambda: round_from(lambda x: f(x)[0], state, tolerance),
+                lambda: next_round(state),
             ],
         )
-        return after_round(state, x, *look_at(x), steps, lambda: product_at(x), tolerance)
+        look, precision = look_at(x)
+
+        def ridge_there() -> tuple[Array, Array]:
+            product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
+            return ridge(partial(whitened, product, precision), x, precision)
+
+        return after_round(state, x, look, precision, steps, ridge_there, tolerance)
 
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look_at, start))
     first = initial_rounds(start, *nothing)

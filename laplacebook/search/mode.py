@@ -11,9 +11,10 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import kept, precision_at
+from laplacebook.curvature.precision_at import kept, metric_of, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -142,26 +143,54 @@ def locate(
 
     f, of_f = jax.closure_convert(loss, start, density)
     a, of_a = jax.closure_convert(curved, start, density)
-    return _by_lbfgs(f, a, start, ((density, *of_f), (density, *of_a)), tolerance)
+    m, of_m = _metric(density, start, settings)
+    constants = (density, *of_f), (density, *of_a), (density, *of_m)
+    return _by_lbfgs(f, a, m, start, constants, tolerance)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _metric(
+    density: ModelDensity, start: Array, settings: Settings
+) -> tuple[Callable | None, list[Array]]:
+    """The metric of the steps where it is not the precision of the fit, and what it closes over."""
+    metric = metric_of(density, settings)
+    if metric is None:
+        return None, []
+    try:
+        return jax.closure_convert(lambda u, d: precision_at(d, u, metric), start, density)
+    except UnsupportedModel:
+        return None, []
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _by_lbfgs(
-    f: Callable, precision_at: Callable, start: Array, constants: Any, tolerance: Array | float
+    f: Callable,
+    precision_at: Callable,
+    metric_at: Callable | None,
+    start: Array,
+    constants: Any,
+    tolerance: Array | float,
 ) -> Search:
-    of_f, of_a = constants
+    of_f, of_a, of_m = constants
     return search_by_lbfgs(
-        lambda x: f(x, *of_f), lambda x: precision_at(x, *of_a), start, tolerance
+        lambda x: f(x, *of_f),
+        lambda x: precision_at(x, *of_a),
+        start,
+        tolerance,
+        None if metric_at is None else lambda x: metric_at(x, *of_m),
     )
 
 
 @_by_lbfgs.defjvp
 def _by_lbfgs_jvp(
-    f: Callable, precision_at: Callable, primals: tuple, tangents: tuple
+    f: Callable,
+    precision_at: Callable,
+    metric_at: Callable | None,
+    primals: tuple,
+    tangents: tuple,
 ) -> tuple[Search, Search]:
-    start, (of_f, of_a), _ = primals
-    end = _by_lbfgs(f, precision_at, *primals)
-    to_f, to_a = loud_tangents(tangents[1], end.certificate)
+    start, (of_f, of_a, _), _ = primals
+    end = _by_lbfgs(f, precision_at, metric_at, *primals)
+    to_f, to_a, _ = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:
         return jax.grad(lambda x: f(x, *constants)[0])(x)

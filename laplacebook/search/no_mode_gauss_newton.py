@@ -12,8 +12,9 @@ from laplacebook.base.errors import (
     UnsupportedModel,
 )
 from laplacebook.curvature.hessian import prior_curvature
-from laplacebook.curvature.precision_at import coupled, precision_at
+from laplacebook.curvature.precision_at import coupled, is_one, precision_at
 from laplacebook.curvature.settings import Settings
+from laplacebook.gaussian.precision import parts_of
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
@@ -93,16 +94,12 @@ def _not_positive(
     density: ModelDensity, u: Array, prior: Array, settings: Settings
 ) -> LaplaceError:
     at = print_point(density, u)
-    if settings.structure == "kronecker":
-        log_determinant = precision_at(
-            density, u, Settings(settings.curvature, "block", batch_size=settings.batch_size)
-        ).log_determinant()
-        if jnp.isfinite(log_determinant):
-            return UnsupportedModel(
-                "A Kronecker block needs one prior precision for all weights of a site, and this "
-                "prior has several.",
-                remedy='use one prior scale a site, or structure="block".',
-            )
+    if settings.structure == "kronecker" and not _one_a_matrix(density, prior):
+        return UnsupportedModel(
+            "A Kronecker block needs one prior precision for all weights of a site, and this "
+            "prior has several.",
+            remedy='use one prior scale a site, or structure="block".',
+        )
     lowest = int(jnp.argmin(prior))
     single = u.dtype == jnp.float32
     rounding = "rounding: in float32 the largest and the smallest precision are too far apart"
@@ -117,3 +114,10 @@ def _not_positive(
         remedy=f"{'call numpyro.enable_x64(); ' if single else ''}give every parameter a proper prior. "
         "Nothing was added to the diagonal.",
     )
+
+
+def _one_a_matrix(density: ModelDensity, prior: Array) -> bool:
+    """Whether all numbers of each site with two axes have one prior precision."""
+    parts = parts_of(prior, [site.size for site in density.sites])
+    pairs = zip(density.sites, parts, strict=True)
+    return all(is_one(part) for site, part in pairs if len(site.shape) == 2)

@@ -5,10 +5,12 @@ Pure functions of a state, so that what is between the rounds may be one program
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from laplacebook.base.namespace import Numbers, branch, namespace
@@ -98,24 +100,50 @@ def downhill(state: Rounds) -> Float[Numbers, " D"]:
 
 
 def round_from(
-    f: Callable[[Array], Array], state: Rounds, tolerance: Array | float
+    f: Callable[[Array], Array],
+    state: Rounds,
+    tolerance: Array | float,
+    metric: Precision | None = None,
 ) -> tuple[Float[Array, " D"], Int[Array, ""]]:
     """One round: where it ends, and how many steps led there.
 
-    In coordinates z, x + R'^-1 z with A = R R' the precision; where there is none, in those in which
+    In coordinates z, x + R'^-1 z with A = R R' the metric; where there is none, in those in which
     the gradient has at most the length one.
+
+    Args:
+        f: the function.
+        state: where the round begins.
+        tolerance: the Newton decrement that is small enough.
+        metric: a precision there that is closer to the Hessian than that of the state; where it is
+            not positive definite, and by default, that of the state.
     """
-    x, precision, regular = state.x, state.precision, jnp.isfinite(state.decrement)
-    size = jnp.maximum(jnp.linalg.norm(state.gradient), 1)
+    x, gradient = state.x, state.gradient
+    precision, distance = state.precision, state.decrement
+    whitened, half_solve = precision.whitened, precision.half_solve
+    if metric is not None:
+        by_metric = jnp.linalg.norm(metric.half_solve(gradient))
+        better = jnp.isfinite(by_metric)
+        distance = jnp.where(better, by_metric, distance)
+        whitened, half_solve = (
+            partial(lax.cond, better, *ways)
+            for ways in (
+                (metric.whitened, precision.whitened),
+                (metric.half_solve, precision.half_solve),
+            )
+        )
+    regular, size = jnp.isfinite(distance), jnp.maximum(jnp.linalg.norm(gradient), 1)
+    # What is short enough in the metric has to be so by the precision.
+    enough = tolerance / 4 * jnp.clip(distance / state.decrement, 0, 1)
+    enough = jnp.where(jnp.isfinite(enough), enough, tolerance / 4)
 
     def point(z: Array) -> Array:
-        return x + jnp.where(regular, precision.whitened(z), z / size)
+        return x + jnp.where(regular, whitened(z), z / size)
 
     def look(z: Array) -> tuple[Array, Array]:
         value, gradient = jax.value_and_grad(f)(point(z))
-        return value, jnp.where(regular, precision.half_solve(gradient), gradient / size)
+        return value, jnp.where(regular, half_solve(gradient), gradient / size)
 
-    end = descend_by(look, descent_from(jnp.zeros_like(x)), STEPS, tolerance / 4)
+    end = descend_by(look, descent_from(jnp.zeros_like(x)), STEPS, enough)
     there = point(end.z)
     return jnp.where(jnp.all(jnp.isfinite(there)), there, x), jnp.maximum(end.steps, 0)
 
@@ -126,7 +154,7 @@ def after_round(
     look: Look,
     precision: Precision,
     steps: Numbers,
-    product_at: Callable[[], Callable[[Numbers], Numbers]],
+    ridge_there: Callable[[], tuple[Numbers, Numbers]],
     tolerance: Numbers | float,
 ) -> Rounds:
     """The state after a round.
@@ -137,7 +165,7 @@ def after_round(
         look: there.
         precision: there.
         steps: of L-BFGS.
-        product_at: returns the Hessian there, as a function of a vector.
+        ridge_there: returns what :func:`ridge` does there.
         tolerance: the Newton decrement that is small enough.
     """
     xp = namespace(x)
@@ -147,7 +175,7 @@ def after_round(
     lower = look.f < state.f - 1e-3
     way, lowest = branch(
         decrement <= tolerance,
-        lambda: _lowest(product_at(), x, precision),
+        ridge_there,
         lambda: (xp.zeros_like(x), xp.zeros((), x.dtype)),
     )
     return Rounds(
@@ -179,12 +207,31 @@ def ended(state: Rounds, tolerance: Numbers | float) -> Search:
     return Search(state.x, state.beside, state.precision, certificate)
 
 
-def _lowest(product: Callable, x: Numbers, precision: Precision) -> tuple[Numbers, Numbers]:
-    """The direction of least curvature in the metric of the precision, and that; 0 is rounding."""
+def ridge(
+    product: Callable[[Numbers], Numbers], x: Float[Numbers, " D"], precision: Precision
+) -> tuple[Float[Numbers, " D"], Float[Numbers, ""]]:
+    """The direction of least curvature in the metric of the precision, and that; 0 is rounding.
+
+    Args:
+        product: of the :func:`whitened` Hessian at x with a vector.
+        x: the point, shape (D,).
+        precision: there.
+    """
     xp = namespace(x)
-    values, vectors = ritz(
-        lambda z: precision.half_solve(product(precision.whitened(z))), x, KRYLOV
-    )
+    values, vectors = ritz(product, x, KRYLOV)
     rounding = jnp.finfo(x.dtype).eps ** 0.5 * xp.max(xp.abs(values))
     lowest = xp.where(values[0] >= -rounding, 0, values[0])
     return precision.whitened(vectors[0]), lowest.astype(x.dtype)
+
+
+def whitened(
+    product: Callable[[Array], Array], precision: Precision, z: Float[Array, " D"]
+) -> Float[Array, " D"]:
+    """R^-1 H R'^-1 z, with A = R R' the precision.
+
+    Args:
+        product: v -> H v.
+        precision: A.
+        z: shape (D,).
+    """
+    return precision.half_solve(product(precision.whitened(z)))

@@ -5,6 +5,7 @@ that would be compiled for longer than it runs, driven from Python.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -17,12 +18,12 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
-from laplacebook.base.errors import DoubtfulFit
+from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
-from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import hessian_product, twice_differentiable
-from laplacebook.curvature.precision_at import entries_at, kept, precision_of
+from laplacebook.base.quick import MEDIUM, is_eager, jit_quickly, numbers_in
+from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.curvature.precision_at import entries_at, kept, metric_of, precision_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -35,7 +36,7 @@ from laplacebook.search.looks import look, slope_look, work_of_search
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
-from laplacebook.search.rounds import Rounds, round_from
+from laplacebook.search.rounds import Rounds, ridge, round_from, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
@@ -77,7 +78,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
     if settings.curvature != "hessian":
-        return _driven_rounds(density, start, settings)
+        return _driven_rounds(density, start, settings, past)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     if not is_small(density, u.size):
@@ -136,10 +137,14 @@ def _has_another_mode(density: ModelDensity, followed: Any, u: np.ndarray) -> bo
 
 @dataclass
 class _Past:
-    """How often a model with data of some shapes was searched, and how long a look takes."""
+    """How often a model with data of some shapes was searched, and how long a look takes.
+
+    And whether its matrices are the weights of layers, as far as is known.
+    """
 
     searches: int = 0
     seconds: float = 0.0
+    layers: bool = True
 
 
 def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:
@@ -202,7 +207,9 @@ def _driven(
     return jax.device_put(_fit(found, np.asarray(sound)))
 
 
-def _driven_rounds(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+def _driven_rounds(
+    density: ModelDensity, start: Array | None, settings: Settings, past: _Past
+) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     settings = replace(settings, tolerance=None)
     parts, room = jax.device_get(_begin(density, start, settings))
@@ -213,16 +220,28 @@ def _driven_rounds(density: ModelDensity, start: Array | None, settings: Setting
     def precision_there(u: np.ndarray) -> Precision:
         return on_host(_factorised(_entries(density, u, settings), settings.structure))
 
+    def metric_there(u: np.ndarray) -> Precision | None:
+        metric = metric_of(density, settings) if past.layers else None
+        if metric is None:
+            return None
+        try:
+            return _factorised(_entries(density, u, metric), metric.structure)
+        except UnsupportedModel:
+            past.layers = False
+            return None
+
     def round_there(state: Rounds, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-        u, steps = _round(density, state._replace(beside=None, way=None), tolerance)
+        plain = state._replace(beside=None, way=None)
+        u, steps = _round(density, plain, tolerance, metric_there(state.x))
         return np.asarray(u), np.asarray(steps)
 
-    def product(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.asarray(hessian_product(density, u, v))
+    def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+        bent, here = _hessian(density, u), jax.device_put(precision)
+        return ridge(lambda z: np.asarray(_whitened(bent, here, z)), u, precision)
 
     look_at = partial(slope_look, density)
     with np.errstate(all="ignore"), twice_differentiable():
-        found = drive_rounds(look_at, precision_there, round_there, product, u, tolerance)
+        found = drive_rounds(look_at, precision_there, round_there, ridge_there, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)
         found = found._replace(beside=terms)
         sound = bool(
@@ -242,9 +261,18 @@ def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
 
 
 @partial(jit_quickly, work=work_of_search)
-def _round(density: ModelDensity, state: Rounds, tolerance: Array | float) -> tuple[Array, Array]:
-    return round_from(lambda u: density.loss(u)[0], state, tolerance)
+def _round(
+    density: ModelDensity, state: Rounds, tolerance: Array | float, metric: Precision | None
+) -> tuple[Array, Array]:
+    return round_from(lambda u: density.loss(u)[0], state, tolerance, metric)
 
+
+@partial(jit_quickly, work=work_of_search, half=True)
+def _hessian(density: ModelDensity, u: Array) -> Callable:
+    return jax.linearize(jax.grad(lambda u: density.loss(u)[0]), u)[1]
+
+
+_whitened = jit_quickly(whitened, lambda *_: MEDIUM, half=True)
 
 # Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
 _factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)

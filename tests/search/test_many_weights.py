@@ -1,0 +1,61 @@
+"""Searches for the modes of networks: by which metric they step, and why they fail."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.curvature.settings import Settings
+from laplacebook.gaussian.kronecker import KroneckerPrecision
+from laplacebook.gaussian.precision import DiagonalPrecision
+from laplacebook.model.density import ModelDensity
+from laplacebook.models import bayesian_mlp
+from laplacebook.search import search
+from laplacebook.search.certificate import Certificate
+from laplacebook.search.no_mode_gauss_newton import explain_shortfall
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(80, 6))
+LABELS = np.argmax(X @ RNG.normal(size=(6, 3)) + RNG.gumbel(size=(80, 3)) / 3, 1)
+
+
+def bilinear(x, y):
+    """A matrix that is the weight of no layer."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([6, 6]).to_event(2))
+    numpyro.sample("y", dist.Normal(jnp.sum((x @ (w + w**3)) * x, 1), 1).to_event(1), obs=y)
+
+
+NETWORK = partial(bayesian_mlp, widths=(5,), likelihood="categorical", outputs=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "metric"),
+    [(NETWORK, LABELS, KroneckerPrecision), (bilinear, LABELS / 2, type(None))],
+    ids=["layers", "no layers"],
+)
+def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metric, monkeypatch):
+    """In that of its own diagonal a network of digits does not arrive in single precision."""
+    start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
+    metrics, one_round = [], search._round
+    monkeypatch.setattr(
+        search, "_round", lambda *args: metrics.append(type(args[-1])) or one_round(*args)
+    )
+    fit = lb.laplace(model, X, y, start=start, curvature="gauss_newton", structure="diagonal")
+    assert fit.certificate.converged
+    assert isinstance(fit.precision, DiagonalPrecision)
+    assert set(metrics) == {metric}
+
+
+def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_weights():
+    """A block of the second site alone would take 190 GiB."""
+    wide = partial(bayesian_mlp, widths=(400, 400))
+    density = ModelDensity.of(wide, (X, LABELS.astype(float)))
+    u = jnp.linspace(-0.1, 0.1, density.dimension)
+    certificate = Certificate(False, np.inf, 0, np.inf)
+    error = explain_shortfall(density, u, certificate, False, Settings("gauss_newton", "kronecker"))
+    assert isinstance(error, lb.NotPositiveDefinite)
