@@ -70,6 +70,7 @@ def checked(function: Any = None, *, typechecker: Callable) -> Any:
 # no shapes, and the types alone are checked at less cost.
 READER = "laplacebook.model.fingerprint"
 ROOT = Path(__file__).parent
+LONGEST = ("tests/beyond", "tests/trust", "book")
 FILES = (ROOT / "laplacebook").rglob(
     "*.py"
 )  # not by pkgutil, which imports the folders that it walks
@@ -78,6 +79,14 @@ CHECKED = {name for name in MODULES if not name.endswith("__init__")}
 jaxtyping.jaxtyped = checked  # what the hook writes before each function
 jaxtyping.install_import_hook(sorted(CHECKED - {"laplacebook.models", READER}), "beartype.beartype")
 beartype_package(READER)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folders whose files take longest come first, so that no worker is left with one of them at the end.
+
+    For that pyproject.toml tells xdist not to put the files with most tests first.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def pytest_collection_finish() -> None:

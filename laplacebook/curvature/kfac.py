@@ -43,8 +43,8 @@ def kronecker_factors(
     8x8 digits (64-64-10, 1,500 rows, prior precision 1, float64) has at one set of weights the log determinant
     826.5206561402 by both, and the log evidence -535.7044, whichever the backend of version 0.3 (curvlinops,
     BackPACK, ASDL) and the batch size. With ``stochastic=True`` labels are drawn there instead of summed over:
-    -539.0 by curvlinops and -511.1 by ASDL. Any other difference is one of weights: its fit takes them as
-    they are, :func:`laplacebook.laplace` goes on to the mode.
+    -539.0 by curvlinops and -511.1 by ASDL. Its fit takes the weights as they are, where
+    :func:`laplacebook.laplace` goes on to the mode.
 
     Args:
         density: a model and its arguments; its prior plays no part.
