@@ -26,7 +26,9 @@ _MOVES: dict[str, Callable] = {
     "reshape": lambda x, p: x.reshape(p["new_sizes"]),
     "squeeze": lambda x, p: np.squeeze(x, p["dimensions"]),
     "transpose": lambda x, p: x.transpose(p["permutation"]),
-    "broadcast_in_dim": lambda x, p: _broadcast(x, p["shape"], p["broadcast_dimensions"]),
+    "broadcast_in_dim": lambda x, p: _broadcast(
+        x, p["shape"], tuple(map(int, p["broadcast_dimensions"]))
+    ),
     "slice": lambda x, p: _slice(x, p["start_indices"], p["limit_indices"], p["strides"]),
 }
 
@@ -218,7 +220,7 @@ def _only_layer(
     if not all(jnp.issubdtype(x.aval.dtype, jnp.floating) for x in source.invars):
         raise _no_layer(site, "it is multiplied by complex numbers")
     if source.primitive.name == convolutions.NAME:
-        return _convolution(number, site, uses[0], source)
+        return _convolution(number, site, index, source, _Product(at, operand))
     axes, batch = source.params["dimension_numbers"]
     if batch[operand]:
         raise _no_layer(site, "it is a stack of weights")
@@ -234,15 +236,16 @@ def _only_layer(
     return layer, _Product(at, operand)
 
 
-def _convolution(number: int, site: Site, use: _Use, source: Any) -> tuple[Layer, _Product]:
-    """The convolution of which a site is the kernel."""
-    if why := convolutions.refusal(source, use.operand):
+def _convolution(
+    number: int, site: Site, index: np.ndarray, source: Any, place: _Product
+) -> tuple[Layer, _Product]:
+    """The convolution of which a site is the kernel, with ``index`` where each of its numbers stands."""
+    if why := convolutions.refusal(source, place.operand):
         raise _no_layer(site, why)
-    weight = convolutions.as_matrix(source, use.coordinates)
+    weight = convolutions.as_matrix(source, index)
     axis, order = _place_in_site(site, weight)
     positions = source.outvars[0].aval.size // weight.shape[1]
-    layer = Layer(number, axis, positions, *weight.shape)
-    return layer, _Product(use.equation, use.operand, np.argsort(order))
+    return Layer(number, axis, positions, *weight.shape), place._replace(order=np.argsort(order))
 
 
 def _place_in_site(site: Site, weight: np.ndarray) -> tuple[int, np.ndarray]:

@@ -39,6 +39,8 @@ Precision = float | ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 class Network:
     """A network with a normal prior on its parameters: what :func:`network` returns, a NumPyro model.
 
+    In the book: :eq:`neural-network-model` of :doc:`/book/neural-network`.
+
     Attributes:
         apply: the outputs of all rows, a function of the parameters and the features.
         structure: of the parameters.
@@ -220,7 +222,7 @@ class _RowByRow:
     def __call__(self, params: list[Array], features: Array) -> Array:
         given = iter(params)
         leaves, structure = jax.tree.flatten(self.module)
-        module = structure.unflatten([next(given) if x is ... else x for x in leaves])
+        module = jax.tree.unflatten(structure, [next(given) if x is ... else x for x in leaves])
         return jax.vmap(lambda x: module(x))(features)
 
 
@@ -250,7 +252,7 @@ def _of_module(module: Any) -> tuple[Callable, list[tuple[tuple, Any]], PyTreeDe
             "a module of Equinox or Flax NNX"
         )
     _require_one_argument(module)
-    rest = structure.unflatten([... if _is_inexact(x) else x for _, x in leaves])
+    rest = jax.tree.unflatten(structure, [... if _is_inexact(x) else x for _, x in leaves])
     return _RowByRow(rest), given, jax.tree.structure([0] * len(given))
 
 

@@ -127,7 +127,7 @@ def linear(x, y=None, kernel=(), layouts=""):
     ("layouts", "image", "kernel"),
     [
         ("NHWC HWIO NHWC", (N, 2, 3, 2), (2, 3, 2, 3)),
-        ("NCHW OIHW NCHW", (N, 2, 3, 3), (3, 2, 2, 3)),
+        ("NCHW OIHW NCHW", (N, 2, 2, 3), (3, 2, 2, 3)),
         ("NCHW OHWI NHWC", (N, 2, 1, 4), (3, 1, 4, 2)),
     ],
 )
