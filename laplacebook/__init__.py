@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         marginal,
     )
     from laplacebook.gaussian.sparse import SparsePrecision
+    from laplacebook.model.network import Network, network
     from laplacebook.predictive.averages import probit_approximation, sigmoid_mean
     from laplacebook.predictive.calibration import (
         brier_score,
@@ -110,6 +111,8 @@ else:
         "mixture": "beyond.mixture",
         "MixtureApproximation": "beyond.mixture",
         "nested": "beyond.nested",
+        "network": "model.network",
+        "Network": "model.network",
         "nuts": "beyond.nuts",
         "resampled": "beyond.resampled",
         "ResampledApproximation": "beyond.resampled",
@@ -174,6 +177,7 @@ __all__ = [
     "MomentsDiagnosis",
     "NestedApproximation",
     "NestedDiagnosis",
+    "Network",
     "NonFinite",
     "NotConverged",
     "NotPositiveDefinite",
@@ -213,6 +217,7 @@ __all__ = [
     "models",
     "mutual_information",
     "nested",
+    "network",
     "nuts",
     "pareto_k",
     "plotting",

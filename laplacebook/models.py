@@ -1,42 +1,22 @@
 """The NumPyro models that chapters share.
 
-A network written in Equinox or Flax becomes such a model by NumPyro's own module support: every
-array of parameters becomes a latent site, here ``net/layers[0].weight`` and so on::
+A network of your own, as a plain function, an Equinox module or a Flax NNX module, becomes such a model
+by :func:`laplacebook.network`::
 
-    import equinox as eqx
-    import jax
-    import numpyro
-    import numpyro.distributions as dist
-    from numpyro.contrib.module import random_eqx_module
-
-    mlp = eqx.nn.MLP(1, "scalar", 5, depth=1, activation=jax.nn.tanh, key=jax.random.key(0))
-    shapes = {"net$params": eqx.filter(mlp, eqx.is_inexact_array)}
-
-    def network(features, targets=None):
-        with numpyro.handlers.substitute(data=shapes):
-            net = random_eqx_module("net", mlp, prior=dist.Normal(0, 1))
-        with numpyro.plate("N", features.shape[0]):
-            numpyro.sample("t", dist.Normal(jax.vmap(net)(features), 0.1), obs=targets)
-
-The support keeps the untrained weights as a ``numpyro.param``, for their shapes alone: to substitute
-it says that it is no parameter to fit. ``random_nnx_module`` does the same for Flax NNX. Both need a
-NumPyro that has them. All weights at zero are a saddle of such a model: begin at
-``start=laplacebook.train(network, ...)``.
+    model = lb.network(net, likelihood="normal")
+    approx = lb.laplace(model, x, y, start=lb.train(model, x, y, key=key, start=model.start))
 """
 
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike
 
-from laplacebook.base.pytrees import is_traced
+from laplacebook.model.likelihoods import one_for_each, outcome, targets_of
 
 __all__ = ["bayesian_mlp", "logistic_regression"]
-
-_LIKELIHOODS = ("normal", "bernoulli", "categorical")
 
 
 def bayesian_mlp(
@@ -94,11 +74,11 @@ def bayesian_mlp(
             f"widths and outputs must be 1 or more, not widths={widths}, outputs={outputs}"
         )
     N, D = features.shape
-    targets = _targets(targets, likelihood, N, outputs)
+    targets = targets_of(targets, likelihood, N, outputs)
     sizes = [D, *widths, outputs]
-    means = _one_for_each("layer", len(sizes) - 1, "prior_mean", prior_mean)
-    precisions = _one_for_each("layer", len(sizes) - 1, "prior_precision", prior_precision)
-    noise = _one_for_each("output", outputs, "noise_precision", noise_precision)
+    means = one_for_each("layer", len(sizes) - 1, "prior_mean", prior_mean)
+    precisions = one_for_each("layer", len(sizes) - 1, "prior_precision", prior_precision)
+    noise = one_for_each("output", outputs, "noise_precision", noise_precision)
     hidden: Array = features
     for layer, shape in enumerate(zip(sizes, sizes[1:], strict=False)):
         prior = dist.Normal(means[layer], precisions[layer] ** -0.5)
@@ -106,60 +86,7 @@ def bayesian_mlp(
         b: Array = numpyro.sample(f"b{layer + 1}", prior.expand(shape[1:]).to_event(1))
         hidden = (activation(hidden) if layer else hidden) @ w + b
     with numpyro.plate("N", N):
-        numpyro.sample("t", _outcome(likelihood, hidden, noise), obs=targets)
-
-
-def _targets(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:
-    """The targets of a network, refused where they do not fit the likelihood."""
-    if likelihood not in _LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {', '.join(_LIKELIHOODS)}, not {likelihood!r}")
-    if likelihood == "bernoulli" and outputs != 1:
-        raise ValueError(f'outputs must be 1, the logit, for likelihood="bernoulli", not {outputs}')
-    if likelihood == "categorical" and outputs < 2:
-        raise ValueError(
-            f'outputs must be the number of classes for likelihood="categorical", not {outputs}'
-        )
-    if targets is None:
-        return None
-    targets = jnp.asarray(targets)
-    several = likelihood == "normal" and outputs > 1
-    shape = (N, outputs) if several else (N,)
-    if targets.shape != shape:
-        raise ValueError(f"targets must have shape {shape}, not {targets.shape}")
-    if likelihood == "normal":
-        return targets
-    if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
-        raise ValueError(f"targets must be classes as integers, not {targets.dtype} numbers")
-    classes = max(outputs, 2)
-    if not is_traced(targets):
-        other = np.setdiff1d(targets, np.arange(classes))
-        if other.size:
-            raise ValueError(
-                f"targets must be classes 0, ..., {classes - 1}, not {other[:3].tolist()}"
-            )
-    return targets.astype(int) if likelihood == "categorical" else targets
-
-
-def _one_for_each(
-    what: str, number: int, name: str, value: ArrayLike | Sequence[ArrayLike]
-) -> Array:
-    numbers = jnp.asarray(value, float)
-    if numbers.shape not in [(), (number,)]:
-        raise ValueError(
-            f"{name} must be one number, or one for each {what}, of shape ({number},), "
-            f"not {numbers.shape}"
-        )
-    return jnp.broadcast_to(numbers, (number,))
-
-
-def _outcome(likelihood: str, output: Array, precision: Array) -> dist.Distribution:
-    if likelihood == "categorical":
-        return dist.Categorical(logits=output)
-    if likelihood == "bernoulli":
-        return dist.Bernoulli(logits=output[:, 0])
-    if output.shape[1] == 1:
-        return dist.Normal(output[:, 0], precision[0] ** -0.5)
-    return dist.Normal(output, precision**-0.5).to_event(1)
+        numpyro.sample("t", outcome(likelihood, hidden, noise), obs=targets)
 
 
 def logistic_regression(

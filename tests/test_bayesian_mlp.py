@@ -1,16 +1,17 @@
-"""The network of the book: its log density by hand, what it refuses, and networks of Equinox."""
+"""The network of the book: its log density by hand, what it refuses, and one of NumPyro's support of modules."""
 
-import textwrap
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.contrib.module as numpyro_module
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 from scipy.special import log_expit, log_softmax
 
 import laplacebook as lb
-from laplacebook import models
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 
@@ -100,15 +101,21 @@ def test_what_does_not_fit_is_refused(args, options, words):
         bayesian_mlp(*args, **options)
 
 
-def test_a_network_of_equinox_is_a_model():
-    """The example in the docstring of the module."""
-    numpyro_module = pytest.importorskip("numpyro.contrib.module")
-    if not hasattr(numpyro_module, "random_eqx_module"):
-        pytest.skip("this NumPyro has no support for Equinox")
-    example = models.__doc__.split("::\n")[1].split("\nThe support")[0]
-    scope = {}
-    exec(textwrap.dedent(example), scope)
-    density = ModelDensity.of(scope["network"], (X[:, :1], real))
+def random_equinox(features, targets=None):
+    """A network by NumPyro's own support of modules, which keeps a parameter for its shapes alone."""
+    mlp = eqx.nn.MLP(1, "scalar", 5, depth=1, activation=jax.nn.tanh, key=jax.random.key(0))
+    shapes = {"net$params": eqx.filter(mlp, eqx.is_inexact_array)}
+    with numpyro.handlers.substitute(data=shapes):
+        net = numpyro_module.random_eqx_module("net", mlp, prior=dist.Normal(0, 1))
+    with numpyro.plate("N", features.shape[0]):
+        numpyro.sample("t", dist.Normal(jax.vmap(net)(features), 0.1), obs=targets)
+
+
+@pytest.mark.skipif(
+    not hasattr(numpyro_module, "random_eqx_module"), reason="this NumPyro has no support for it"
+)
+def test_a_network_by_numpyros_module_support_is_a_model():
+    density = ModelDensity.of(random_equinox, (X[:, :1], real))
     first = "net/layers[0]."
     assert [site.name for site in density.sites][:2] == [first + "weight", first + "bias"]
     u = jnp.asarray(RNG.normal(size=density.dimension))

@@ -150,6 +150,11 @@ def linear_algebra(program: Any) -> Iterator[int]:
             yield order * max(prod(variable.aval.shape) for variable in equation.invars)
 
 
+def primitives(program: ClosedJaxpr) -> set[str]:
+    """The names of the operations of a program, those of the programs in it included."""
+    return {equation.primitive.name for equation in _every(program.jaxpr)}
+
+
 def _every(program: Any) -> Iterator[Any]:
     """The equations of a program and of the programs in it."""
     for equation in program.eqns:

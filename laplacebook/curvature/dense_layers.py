@@ -1,7 +1,7 @@
 """The dense layers of a NumPyro model, found in the program that computes its outputs.
 
 No model has to be written in terms of layers for them to be seen: a weight is followed from the
-vector u to the product that it is a factor of.
+vector u to the product, or the convolution, that it is a factor of.
 """
 
 from collections import Counter
@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import Atom, Constant, Equation, equations_of, evaluate
+from laplacebook.curvature import convolutions
 from laplacebook.model.sites import Site
 
 #: what only moves numbers, as a function of an array of NumPy and of the parameters in JAX
@@ -25,13 +26,18 @@ _MOVES: dict[str, Callable] = {
     "reshape": lambda x, p: x.reshape(p["new_sizes"]),
     "squeeze": lambda x, p: np.squeeze(x, p["dimensions"]),
     "transpose": lambda x, p: x.transpose(p["permutation"]),
-    "broadcast_in_dim": lambda x, p: _broadcast(x, p["shape"], p["broadcast_dimensions"]),
+    "broadcast_in_dim": lambda x, p: _broadcast(
+        x, p["shape"], tuple(map(int, p["broadcast_dimensions"]))
+    ),
     "slice": lambda x, p: _slice(x, p["start_indices"], p["limit_indices"], p["strides"]),
 }
 
 
 class Layer(NamedTuple):
     """A dense layer Z = X W, where W of shape (m, k) is a latent site or its transpose.
+
+    A site with more axes than two is W if its numbers are those of W row by row. In a convolution X
+    are the patches of what it is applied to.
 
     Attributes:
         site: which of the latent sites, from zero.
@@ -49,10 +55,14 @@ class Layer(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """Where a layer stands: the equation, and which of its two operands is the weight."""
+    """Where a layer stands: the equation, and which of its two operands is the weight.
+
+    ``order``: of the inputs that the equation has, those of the site; for a convolution.
+    """
 
     equation: int
     operand: int
+    order: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class LayeredProgram:
 
     Attributes:
         layers: its dense layers, in the order of their sites.
-        refused: for each site with two axes that is not the weight of one layer, why.
+        refused: for each matrix, or kernel of a convolution, that is not the weight of one layer, why.
     """
 
     layers: tuple[Layer, ...]
@@ -111,10 +121,9 @@ class LayeredProgram:
                 results = evaluate(equation.source, operands)
             if i in at:
                 product = self._products[at[i]]
-                inputs[at[i]] = _layer_inputs(equation.source, operands, product.operand)
-                added = perturbations[at[i]]
-                added = added if product.operand else added.T
-                results = [results[0] + added.reshape(results[0].shape).astype(results[0].dtype)]
+                inputs[at[i]] = _layer_inputs(equation.source, operands, product)
+                added = _layer_output(equation.source, perturbations[at[i]], product.operand)
+                results = [results[0] + added.astype(results[0].dtype)]
             values.update(zip(equation.outputs, results, strict=True))
         return read(self._output), [inputs[i] for i in range(len(self.layers))]
 
@@ -135,11 +144,12 @@ def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram
     seen: list[tuple[Layer, _Product]] = []
     refused: list[UnsupportedModel] = []
     for i, site in enumerate(sites):
-        if len(site.shape) == 2:
+        if len(site.shape) >= 2:
             try:
                 seen.append(_only_layer(i, site, uses[i], equations))
             except UnsupportedModel as error:
-                refused.append(error)
+                if len(site.shape) == 2 or any(_is_convolution(equations, use) for use in uses[i]):
+                    refused.append(error)
     weights = Counter(product.equation for _, product in seen)
     found = [pair for pair in seen if weights[pair[1].equation] == 1]
     both = [sites[layer.site] for layer, product in seen if weights[product.equation] > 1]
@@ -205,10 +215,12 @@ def _only_layer(
     if at is None:
         raise _no_layer(site, "it is an output itself")
     source = equations[at].source
-    if source.primitive.name != "dot_general":
+    if source.primitive.name not in ("dot_general", convolutions.NAME):
         raise _no_layer(site, f"it enters the likelihood by the operation '{source.primitive}'")
     if not all(jnp.issubdtype(x.aval.dtype, jnp.floating) for x in source.invars):
         raise _no_layer(site, "it is multiplied by complex numbers")
+    if source.primitive.name == convolutions.NAME:
+        return _convolution(number, site, index, source, _Product(at, operand))
     axes, batch = source.params["dimension_numbers"]
     if batch[operand]:
         raise _no_layer(site, "it is a stack of weights")
@@ -216,35 +228,76 @@ def _only_layer(
     free = [axis for axis in range(index.ndim) if axis not in contracted]
     inputs = int(np.prod([index.shape[axis] for axis in contracted], dtype=int))
     weight = index.transpose(contracted + free).reshape(inputs, -1)
-    grid = np.arange(site.size).reshape(site.shape)
-    if not np.array_equal(weight, grid) and not np.array_equal(weight, grid.T):
-        raise _no_layer(site, "only parts of it are a factor there, or copies of it")
+    axis, order = _place_in_site(site, weight)
+    if not np.array_equal(order, np.arange(inputs)):
+        raise _no_layer(site, "the axes of its inputs are not in their order")
     other = source.invars[1 - operand].aval
-    axis = 0 if np.array_equal(weight, grid) else 1
     layer = Layer(number, axis, other.size // inputs, *weight.shape)
     return layer, _Product(at, operand)
 
 
+def _convolution(
+    number: int, site: Site, index: np.ndarray, source: Any, place: _Product
+) -> tuple[Layer, _Product]:
+    """The convolution of which a site is the kernel, with ``index`` where each of its numbers stands."""
+    if why := convolutions.refusal(source, place.operand):
+        raise _no_layer(site, why)
+    weight = convolutions.as_matrix(source, index)
+    axis, order = _place_in_site(site, weight)
+    positions = source.outvars[0].aval.size // weight.shape[1]
+    return Layer(number, axis, positions, *weight.shape), place._replace(order=np.argsort(order))
+
+
+def _place_in_site(site: Site, weight: np.ndarray) -> tuple[int, np.ndarray]:
+    """Whether a weight of coordinates is the site or its transpose, but for the order of its inputs."""
+    (m, k), all_of_it = weight.shape, np.arange(site.size)
+    if not np.array_equal(np.sort(weight, axis=None), all_of_it):
+        raise _no_layer(site, "only parts of it are a factor there, or copies of it")
+    order = np.argsort(np.argsort(weight[:, 0]))
+    grids = {0: all_of_it.reshape(m, k), 1: all_of_it.reshape(k, m).T}
+    # A row and a column have the same numbers in the same order.
+    for axis in (1, 0) if site.shape[0] == k != m else (0, 1):
+        if np.array_equal(weight, grids[axis][order]):
+            return axis, order
+    raise _no_layer(site, "the axis of its outputs is neither its first nor its last")
+
+
+def _is_convolution(equations: list[Equation], use: _Use) -> bool:
+    of = None if use.equation is None else equations[use.equation].source.primitive.name
+    return of == convolutions.NAME
+
+
 def _no_layer(site: Site, why: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"Site '{site.name}' is a matrix of shape {site.shape}, and not the weight of one dense layer: "
-        f"{why}. Its block of the curvature has no Kronecker factors.",
+        f"Site '{site.name}' has the shape {site.shape}, and is not the weight of one dense layer or "
+        f"convolution: {why}. Its block of the curvature has no Kronecker factors.",
         causes=[
             "a weight that several layers share",
             "a matrix that is transformed (scaled, masked, exponentiated) before it is multiplied",
-            "a convolution, a table from which rows are taken, effects by group",
+            "a convolution by groups, a table from which rows are taken, effects by group",
         ],
         remedy='use structure="block" or "diagonal", which take any site.',
     )
 
 
-def _layer_inputs(source: Any, operands: list[Any], operand: int) -> Array:
+def _layer_inputs(source: Any, operands: list[Any], product: _Product) -> Array:
     """The matrix X of shape (T, m) with which a weight is multiplied."""
+    x = operands[1 - product.operand]
+    if product.order is not None:
+        return convolutions.patches(source, x)[:, product.order]
     axes, _ = source.params["dimension_numbers"]
-    contracted, x = list(axes[1 - operand]), operands[1 - operand]
+    contracted = list(axes[1 - product.operand])
     free = [axis for axis in range(x.ndim) if axis not in contracted]
     m = int(np.prod([x.shape[axis] for axis in contracted], dtype=int))
     return jnp.transpose(x, free + contracted).reshape(-1, m)
+
+
+def _layer_output(source: Any, outputs: Array, operand: int) -> Array:
+    """An array of shape (T, k) in the layout of what the equation of a layer computes."""
+    if source.primitive.name == convolutions.NAME:
+        return convolutions.as_output(source, outputs)
+    outputs = outputs if operand else outputs.T
+    return outputs.reshape(source.outvars[0].aval.shape)
 
 
 def _broadcast(x: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Kronecker factors of Gauss-Newton curvature: K-FAC for the dense layers of any NumPyro model."""
+"""Kronecker factors of Gauss-Newton curvature: K-FAC for the layers of any NumPyro model."""
 
 from functools import partial
 
@@ -35,8 +35,10 @@ def kronecker_factors(
     the block sum_n (a_n' a_n) (x) (J_n' H_n J_n) of the Gauss-Newton matrix: it is that block where
     one of the two does not depend on the row, and else takes them for uncorrelated (K-FAC: Martens
     and Grosse 2015; of the Gauss-Newton matrix Botev, Ritter and Barber 2017). A layer that is
-    applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). For all other
-    sites the block of the Gauss-Newton matrix itself.
+    applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). A convolution is
+    such a layer, whose inputs are the patches of an image under its kernel: this is the KFC of
+    Grosse and Martens (2016), with the bias apart; it takes what happens at two positions for
+    uncorrelated, too. For all other sites the block of the Gauss-Newton matrix itself.
 
     Those are the factors of laplace-torch, which like :class:`~laplacebook.gaussian.kronecker.KroneckerBlock`
     adds the prior precision to the products of their eigenvalues, and keeps biases apart. A classifier of
@@ -59,13 +61,16 @@ def kronecker_factors(
         For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
         along its two axes, shapes (m, m) and (k, k), whose Kronecker product is in the order of the
         coordinates; for a weight that is multiplied from the other side, z = W a, these are B and A.
+        A kernel of shape (height, width, inputs, outputs) counts as one of shape (m, outputs); of
+        shape (outputs, inputs, height, width) as one of shape (outputs, m).
         Of any other site of d coordinates a matrix of shape (d, d). Within a transformation of JAX
         all are NaN where outside of it there would be an error about rows that do not add up.
 
     Raises:
         ValueError: ``kind`` or ``batch_size`` has no such value.
-        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer, or the
-            log likelihood is not a sum over rows.
+        UnsupportedModel: a matrix, or the kernel of a convolution, is not the weight of exactly one
+            layer, or the log likelihood is not a sum over rows.
+        LaplaceError: the block of a site that is no such weight does not fit into memory.
         NonFinite: the log likelihood is not finite at u.
     """
     require_kind(kind)

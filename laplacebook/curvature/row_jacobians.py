@@ -14,6 +14,7 @@ from laplacebook.base.jaxprs import array_sizes
 from laplacebook.base.many_points import NUMBERS
 from laplacebook.curvature.dense_layers import Layer, LayeredProgram, find_layers
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
+from laplacebook.curvature.settings import Settings, require_memory
 from laplacebook.model.rows import Rows
 
 KINDS = ("gauss_newton", "empirical_fisher")
@@ -21,7 +22,7 @@ FEWEST = 16  # rows of a batch, however many coordinates there are
 
 
 class LayerJacobian(NamedTuple):
-    """J of the weight of a dense layer: its inputs times the Jacobian with respect to its outputs.
+    """J of the weight of a layer: its inputs times the Jacobian with respect to its outputs.
 
     Attributes:
         layer: which it is, with m inputs and k outputs at T positions of a row.
@@ -89,15 +90,16 @@ def sum_over_rows(
             than the sum, or than what a processor keeps at hand.
         share: a function of :class:`RowFactors` that returns a pytree of arrays.
         every_layer: whether a layer at several positions of a row is taken as one, too, and a
-            matrix that is not the weight of one layer is refused.
+            matrix, or a kernel, that is not the weight of one layer is refused.
 
     Returns:
         A pytree of arrays.
 
     Raises:
         ValueError: there is no such kind.
-        UnsupportedModel: a site with two axes is not the weight of exactly one dense layer, and
-            ``every_layer`` is asked for.
+        UnsupportedModel: a matrix, or the kernel of a convolution, is not the weight of exactly one
+            layer, and ``every_layer`` is asked for.
+        LaplaceError: the blocks of those that are no weights do not fit into memory, likewise.
     """
     require_kind(kind)
     add_up = partial(_sum, kind=kind, batch_size=batch_size, share=share, every_layer=every_layer)
@@ -148,11 +150,14 @@ def _program(rows: Rows, u: Array, every_layer: bool) -> LayeredProgram:
     def outputs(u: Array, index: Array) -> Array:
         return split_likelihood(rows.take(index[None]), u)[0](u)
 
-    program = find_layers(jax.make_jaxpr(outputs)(u, jnp.zeros((), int)), rows.density.sites)
+    sites = rows.density.sites
+    program = find_layers(jax.make_jaxpr(outputs)(u, jnp.zeros((), int)), sites)
     if not every_layer:
         return program.at_one_position()
     if program.refused:
         raise program.refused[0]
+    weights = {layer.site: (layer.inputs, layer.outputs) for layer in program.layers}
+    require_memory(sites, Settings("gauss_newton", "kronecker"), u.dtype, weights)
     return program
 
 

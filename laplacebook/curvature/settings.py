@@ -1,5 +1,6 @@
 """Which curvature a Laplace approximation is made of, and how much of it is kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
@@ -89,13 +90,20 @@ def _is_between(tolerance: Any) -> bool:
 DENSE_HESSIAN = Settings()
 
 
-def precision_bytes(sites: tuple[Site, ...], settings: Settings, dtype: Any) -> int:
+def precision_bytes(
+    sites: tuple[Site, ...],
+    settings: Settings,
+    dtype: Any,
+    weights: Mapping[int, tuple[int, int]] | None = None,
+) -> int:
     """The memory that a precision takes while it is made, in bytes.
 
     Args:
         sites: the latent sites.
         settings: of the fit.
         dtype: of its numbers.
+        weights: for a Kronecker structure, the inputs and outputs of the sites that are the weights of
+            layers; where they are not known, the least that it may take.
     """
     sizes = [site.size for site in sites]
     D = sum(sizes)
@@ -104,40 +112,55 @@ def precision_bytes(sites: tuple[Site, ...], settings: Settings, dtype: Any) -> 
         "last_layer": D**2,
         "diagonal": D,
         "block": sum(size**2 for size in sizes),
-        "kronecker": sum(map(_factors, sites)),
+        "kronecker": sum(_factors(site, i, weights) for i, site in enumerate(sites)),
         "low_rank": D * (settings.rank or 0) * 3,
     }[settings.structure]
     whole = D**2 if settings.curvature == "hessian" else 0
     return COPIES[settings.curvature] * max(numbers, whole) * jnp.zeros(0, dtype).dtype.itemsize
 
 
-def _factors(site: Site) -> int:
+def _factors(site: Site, number: int, weights: Mapping[int, tuple[int, int]] | None) -> int:
     """Numbers in the factors of a weight, or in the block of another site."""
-    if len(site.shape) == 2:
-        return site.shape[0] ** 2 + site.shape[1] ** 2 + site.size
-    return site.size**2
+    if weights is not None:
+        shapes = [weights[number]] if number in weights else []
+    else:
+        outputs = {site.shape[0], site.shape[-1]} if len(site.shape) > 1 else set()
+        shapes = [(site.size // max(k, 1), k) for k in outputs]
+    factors = [m**2 + k**2 + site.size for m, k in shapes]
+    may_be_block = not shapes or (weights is None and len(site.shape) > 2)
+    return min([*factors, site.size**2] if may_be_block else factors)
 
 
-def require_memory(sites: tuple[Site, ...], settings: Settings, dtype: Any) -> None:
+def require_memory(
+    sites: tuple[Site, ...],
+    settings: Settings,
+    dtype: Any,
+    weights: Mapping[int, tuple[int, int]] | None = None,
+) -> None:
     """Refuse a precision that does not fit into memory.
 
     Args:
         sites: the latent sites.
         settings: of the fit.
         dtype: of its numbers.
+        weights: as of :func:`precision_bytes`.
 
     Raises:
         LaplaceError: it does not fit; the message says how much it needs, and what would fit.
     """
     if settings.structure == "sparse":  # of which only the program knows how much it is
         return
-    free, needed = available_memory(), precision_bytes(sites, settings, dtype)
+    free, needed = available_memory(), precision_bytes(sites, settings, dtype, weights)
     if free is not None and needed > free:
-        raise out_of_memory(sites, settings, f"{gib(free)} are available", free)
+        raise out_of_memory(sites, settings, f"{gib(free)} are available", free, weights)
 
 
 def out_of_memory(
-    sites: tuple[Site, ...], settings: Settings, why: str, free: int | float = inf
+    sites: tuple[Site, ...],
+    settings: Settings,
+    why: str,
+    free: int | float = inf,
+    weights: Mapping[int, tuple[int, int]] | None = None,
 ) -> LaplaceError:
     """The error for a fit that does not fit into memory.
 
@@ -146,9 +169,10 @@ def out_of_memory(
         settings: of the fit.
         why: what is known of the memory there is.
         free: how many bytes that are, if it is known.
+        weights: as of :func:`precision_bytes`.
     """
     dtype = jnp.result_type(float)
-    needed = precision_bytes(sites, settings, dtype)
+    needed = precision_bytes(sites, settings, dtype, weights)
     free = min(free, needed - 1)
     D = sum(site.size for site in sites)
     others = (
@@ -160,7 +184,7 @@ def out_of_memory(
     fitting = [
         f'structure="{other.structure}"{f", rank={other.rank}" if other.rank else ""} ({gib(need)})'
         for other in others
-        if (need := precision_bytes(sites, other, dtype)) <= free
+        if (need := precision_bytes(sites, other, dtype, weights)) <= free
     ]
     what = "Hessian" if settings.curvature == "hessian" else f"{settings.structure} precision"
     return LaplaceError(

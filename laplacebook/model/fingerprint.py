@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import PyTreeDef
 
 from laplacebook.base.errors import LaplaceError
 
@@ -85,6 +86,15 @@ class Fixed:
         return Fixed, (self._value,)
 
 
+class Unread:
+    """Holds what a model carries along and does not read when it runs: no part of its fingerprint."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def is_data(value: Any) -> bool:
     """Whether an argument is data (an array, traced) or part of the program (any other value).
 
@@ -137,6 +147,10 @@ class _Eye:
     def fingerprint(self, value: Any) -> Hashable:
         if isinstance(value, _ATOMS):
             return type(value), repr(value)
+        if isinstance(value, Unread):
+            return Unread
+        if isinstance(value, PyTreeDef):
+            return PyTreeDef, value
         if isinstance(value, jax.Array | jax.stages.Wrapped | np.ufunc) or _is_library(value):
             return _Same(value)
         if isinstance(value, types.ModuleType):
@@ -206,7 +220,7 @@ class _Eye:
             return [kind, attributes, *value]
         if isinstance(value, set | frozenset):
             return [kind, attributes, *sorted(value, key=repr)]
-        if isinstance(value, dict):
+        if isinstance(value, dict | types.MappingProxyType):
             return [kind, attributes, *value, *value.values()]
         return ["instance", kind, attributes] if _is_seen(kind, attributes) else None
 

@@ -261,7 +261,8 @@ def require_sum(density: ModelDensity, u: Float[Array, " D"]) -> None:
             "The log likelihood of this model is not the sum over its observations: alone, an "
             "observation has another likelihood than among the others.",
             causes=[
-                "the model standardises its data, or computes with their mean or number",
+                "the model standardises its data, or computes with their mean or number: in a network, "
+                "batch normalisation in training mode",
                 "an outcome depends on other outcomes (a time series, a Gaussian process)",
                 "an array among the arguments has as many entries as there are observations, and is "
                 "not by observation",

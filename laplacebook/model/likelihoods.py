@@ -1,0 +1,104 @@
+"""What the outputs of a network say of its targets: normal, Bernoulli or categorical."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, ArrayLike, Float
+
+from laplacebook.base.pytrees import is_traced
+
+_LIKELIHOODS = ("normal", "bernoulli", "categorical")
+
+
+def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:
+    """The targets of a network as an array, if they fit the likelihood.
+
+    Args:
+        targets: shape (N,), or (N, outputs) for several normal outputs; None to predict them.
+        likelihood: ``"normal"``, ``"bernoulli"`` or ``"categorical"``.
+        N: the number of rows.
+        outputs: the number of outputs.
+
+    Raises:
+        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes.
+    """
+    require_likelihood(likelihood)
+    if likelihood == "bernoulli" and outputs != 1:
+        raise ValueError(f'outputs must be 1, the logit, for likelihood="bernoulli", not {outputs}')
+    if likelihood == "categorical" and outputs < 2:
+        raise ValueError(
+            f'outputs must be the number of classes for likelihood="categorical", not {outputs}'
+        )
+    if targets is None:
+        return None
+    targets = jnp.asarray(targets)
+    several = likelihood == "normal" and outputs > 1
+    shape = (N, outputs) if several else (N,)
+    if targets.shape != shape:
+        raise ValueError(f"targets must have shape {shape}, not {targets.shape}")
+    if likelihood == "normal":
+        return targets
+    if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
+        raise ValueError(f"targets must be classes as integers, not {targets.dtype} numbers")
+    classes = max(outputs, 2)
+    if not is_traced(targets):
+        other = np.setdiff1d(targets, np.arange(classes))
+        if other.size:
+            raise ValueError(
+                f"targets must be classes 0, ..., {classes - 1}, not {other[:3].tolist()}"
+            )
+    return targets.astype(int) if likelihood == "categorical" else targets
+
+
+def require_likelihood(likelihood: str) -> None:
+    """Refuse what is no likelihood of a network.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if likelihood not in _LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {', '.join(_LIKELIHOODS)}, not {likelihood!r}")
+
+
+def outcome(
+    likelihood: str, output: Float[Array, "N C"], noise_precision: Float[Array, " C"]
+) -> dist.Distribution:
+    """The distribution of the targets of N rows, given the outputs.
+
+    Args:
+        likelihood: as in :func:`targets_of`.
+        output: f.
+        noise_precision: beta, of normal targets.
+    """
+    if likelihood == "categorical":
+        return dist.Categorical(logits=output)
+    if likelihood == "bernoulli":
+        return dist.Bernoulli(logits=output[:, 0])
+    if output.shape[1] == 1:
+        return dist.Normal(output[:, 0], noise_precision[0] ** -0.5)
+    return dist.Normal(output, noise_precision**-0.5).to_event(1)
+
+
+def one_for_each(
+    what: str, number: int, name: str, value: ArrayLike | Sequence[ArrayLike]
+) -> Float[Array, " K"]:
+    """So many numbers, where one may be given for all.
+
+    Args:
+        what: there is one for, such as ``"layer"``.
+        number: of these.
+        name: of the argument.
+        value: one number, or a sequence of them.
+
+    Raises:
+        ValueError: there are neither one nor as many.
+    """
+    numbers = jnp.asarray(value, float)
+    if numbers.shape not in [(), (number,)]:
+        raise ValueError(
+            f"{name} must be one number, or one for each {what}, of shape ({number},), "
+            f"not {numbers.shape}"
+        )
+    return jnp.broadcast_to(numbers, (number,))
