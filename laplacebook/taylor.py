@@ -194,13 +194,10 @@ def _checked(
             f"f has no Taylor polynomial at x0 = {x0} that says anything: it would change by more than "
             "its own size within the rounding of x0, as beside a pole."
         )
-    if (
-        not is_traced(coefficients)
-        and (order := _lost_in_rounding(f, x0, coefficients)) is not None
-    ):
+    if not is_traced(coefficients) and (lost := _lost_in_rounding(f, x0, coefficients)) is not None:
         raise ValueError(
             f"f has no Taylor polynomial of degree {degree} at x0 = {x0} to working precision: within the rounding "
-            f"of x0 the coefficient of order {order} changes by more than a thousandth. (a) f is computed "
+            f"of x0 the coefficient of order {lost} changes by more than a thousandth. (a) f is computed "
             "as a difference of nearly equal numbers, as sin(x) / x is beside 0: write it without; (b) f is made of "
             "pieces, and x0 is where they meet; (c) JAX's derivative of a special function is wrong there."
         )

@@ -14,9 +14,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 
+from laplacebook.base import convolutions
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import Atom, Constant, Equation, equations_of, evaluate
-from laplacebook.curvature import convolutions
 from laplacebook.model.sites import Site
 
 #: what only moves numbers, as a function of an array of NumPy and of the parameters in JAX

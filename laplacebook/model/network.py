@@ -16,6 +16,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.tree_util import DictKey, GetAttrKey, PyTreeDef, SequenceKey
 from jaxtyping import Array, ArrayLike
 
+from laplacebook.base.convolutions import with_products
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import primitives
 from laplacebook.base.pytrees import is_traced
@@ -121,7 +122,10 @@ class Network:
         _require_output(shape, len(features))
         if _DRAWS & primitives(program):
             raise draws_numbers("(jax.random), in the network")
-        (output,) = jaxpr_as_fun(program)(*values, features)
+        if jax.default_backend() == "cpu":
+            output = with_products(program)(*values, features)
+        else:
+            (output,) = jaxpr_as_fun(program)(*values, features)
         return output.reshape(len(features), -1)
 
 

@@ -10,6 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.base.convolutions import with_products
+from laplacebook.base.jaxprs import primitives
 from laplacebook.curvature import gauss_newton, settings
 from laplacebook.curvature.kfac import kronecker_factors
 from laplacebook.model.density import ModelDensity
@@ -224,3 +226,33 @@ def test_memory_is_asked_for_once_it_is_known_which_sites_are_kernels(monkeypatc
     settings.require_memory(block.sites, options, float)
     with pytest.raises(lb.LaplaceError, match=r"kronecker precision of 36 coordinates needs"):
         kronecker_factors(block, jnp.ones(36))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_as_a_product_of_matrices_it_is_the_same(name):
+    """With its derivatives by the kernel and by the image."""
+    layouts, image, kernel, options = CONVOLUTIONS[name]
+    of_image, of_kernel, _ = layouts.split()
+    x = jnp.asarray(RNG.normal(size=sizes(of_image, {"N": N, "C": CHANNELS}, image)))
+    w = jnp.asarray(RNG.normal(size=sizes(of_kernel, {"I": CHANNELS, "O": OUTPUTS}, kernel)))
+
+    def layer(w, x):
+        return jnp.tanh(convolve(x, w, layouts, options)) * jax.nn.relu(x.sum())
+
+    program = jax.make_jaxpr(layer)(w, x)
+    by_products = with_products(program)
+    assert "conv_general_dilated" in primitives(program)
+    assert "conv_general_dilated" not in primitives(jax.make_jaxpr(by_products)(w, x))
+    np.testing.assert_allclose(by_products(w, x), layer(w, x), rtol=1e-12)
+    slopes = (jax.grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), (0, 1)) for f in (by_products, layer))
+    for found, expected in zip(*(slope(w, x) for slope in slopes), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_convolution_with_groups_stays_one():
+    def layer(w, x):
+        return jax.lax.conv_general_dilated(x, w, (1,), "SAME", feature_group_count=2)
+
+    w, x = jnp.asarray(RNG.normal(size=(2, 1, 3))), jnp.asarray(RNG.normal(size=(N, 2, 5)))
+    by_products = with_products(jax.make_jaxpr(layer)(w, x))
+    np.testing.assert_allclose(by_products(w, x), layer(w, x), rtol=1e-12)
