@@ -61,7 +61,7 @@ class Network:
 
     @property
     def start(self) -> dict[str, Array]:
-        """The parameters that were given, by site: where a search may begin. No fit depends on them."""
+        """Where a search may begin, by site, at the parameters that were given. No fit depends on them."""
         return dict(self._start.value)
 
     def __call__(
