@@ -181,7 +181,7 @@ def breast_cancer() -> BreastCancer:
 
 
 def digits() -> Digits:
-    """1,797 digits written by hand, as images of 8 by 8 pixels.
+    r"""1,797 digits written by hand, as images of 8 by 8 pixels.
 
     The test part of the data of E. Alpaydin and C. Kaynak (1998), "Optical Recognition of Handwritten
     Digits", doi:10.24432/C50P49, which the UCI repository gives under the licence CC BY 4.0; the part that
@@ -195,7 +195,7 @@ def digits() -> Digits:
         ``labels``: the digits 0, ..., 9, shape (1797,).
 
     >>> images, labels = digits()
-    >>> print(int(labels[3]), images[3].reshape(8, 8), sep="\\n")
+    >>> print(int(labels[3]), images[3].reshape(8, 8), sep="\n")
     3
     [[ 0  0  7 15 13  1  0  0]
      [ 0  8 13  6 15  4  0  0]
