@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 __all__ = [
     "BreastCancer",
+    "Digits",
     "Iris",
     "LipCancer",
     "ORings",
@@ -20,6 +21,7 @@ __all__ = [
     "ar1_counts",
     "breast_cancer",
     "coal_mining",
+    "digits",
     "iris",
     "lip_cancer",
     "o_rings",
@@ -57,6 +59,13 @@ class BreastCancer(NamedTuple):
 
     measurements: Float[np.ndarray, "N 10"]
     malignant: Float[np.ndarray, " N"]
+
+
+class Digits(NamedTuple):
+    """Small images of 1,797 digits written by hand, and which digit each is."""
+
+    images: Int[np.ndarray, "N 64"]
+    labels: Int[np.ndarray, " N"]
 
 
 class LipCancer(NamedTuple):
@@ -171,6 +180,37 @@ def breast_cancer() -> BreastCancer:
     return BreastCancer(np.column_stack(measurements), malignant)
 
 
+def digits() -> Digits:
+    r"""1,797 digits written by hand, as images of 8 by 8 pixels.
+
+    The test part of the data of E. Alpaydin and C. Kaynak (1998), "Optical Recognition of Handwritten
+    Digits", doi:10.24432/C50P49, which the UCI repository gives under the licence CC BY 4.0; the part that
+    scikit-learn has too, in its order. Thirteen people wrote them. A bitmap of 32 by 32 was cut into squares
+    of 4 by 4; a pixel is the number of black ones in a square. The file has one character for each.
+
+    In the book: :doc:`/book/digits`.
+
+    Returns:
+        ``images``: 0 (white) to 16 (black), the rows of an image one after the other, shape (1797, 64).
+        ``labels``: the digits 0, ..., 9, shape (1797,).
+
+    >>> images, labels = digits()
+    >>> print(int(labels[3]), images[3].reshape(8, 8), sep="\n")
+    3
+    [[ 0  0  7 15 13  1  0  0]
+     [ 0  8 13  6 15  4  0  0]
+     [ 0  2  1 13 13  0  0  0]
+     [ 0  0  2 15 11  1  0  0]
+     [ 0  0  0  1 12 12  1  0]
+     [ 0  0  0  0  1 10  8  0]
+     [ 0  0  8  4  5 14  9  0]
+     [ 0  0  7 13 13  9  0  0]]
+    """
+    labels, images = zip(*_rows("digits.csv"), strict=True)
+    pixels = [[int(pixel, 17) for pixel in image] for image in images]
+    return Digits(np.array(pixels), np.array(labels, int))
+
+
 def coal_mining() -> Int[np.ndarray, " N"]:
     """The days of 191 explosions in British coal mines that killed ten people or more, 1851 to 1962.
 
@@ -227,15 +267,19 @@ def lip_cancer() -> LipCancer:
     >>> int(cases.observed.sum()), cases.pairs.shape
     (536, (132, 2))
     """
-    text = files("laplacebook").joinpath("data", "lip_cancer.csv").read_text(encoding="utf-8")
-    rows = list(csv.reader(text.splitlines()))[1:]
+    rows = _rows("lip_cancer.csv")
     observed, expected, outdoors = np.array([row[:3] for row in rows], float).T
     around = [[int(j) - 1 for j in row[3].split()] for row in rows]
     pairs = [(i, j) for i, listed in enumerate(around) for j in listed if i < j]
     return LipCancer(observed.astype(int), expected, outdoors, np.array(pairs))
 
 
+def _rows(name: str) -> list[list[str]]:
+    """The cells of a file below its header."""
+    text = files("laplacebook").joinpath("data", name).read_text(encoding="utf-8")
+    return list(csv.reader(text.splitlines()))[1:]
+
+
 def _columns(name: str) -> Float[np.ndarray, "C N"]:
     """The numbers of a file below its header, one row of the result for each column."""
-    text = files("laplacebook").joinpath("data", name).read_text(encoding="utf-8")
-    return np.array(list(csv.reader(text.splitlines()))[1:], float).T
+    return np.array(_rows(name), float).T

@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from laplacebook import datasets
 
@@ -12,6 +13,7 @@ SHA256 = {
     "ar1_counts.csv": "dfbc4a6e0b0d94da286901c3e639d06e54dc4cd818daaf9460f6f2d2c6276aaf",
     "breast_cancer.csv": "0e4eb213cce64aa305932103c38f8a8a464cd1299ff0bd20794be02af837d3b4",
     "coal_mining.csv": "b45cc34cde4605fd86a8a44180006445d40ce3aaab433815231f5ec164eb4320",
+    "digits.csv": "d10002f3e75633f53e842c081a6db8a303814f0e39d045414965fa2f758976ef",
     "iris.csv": "17e9e19553ed7fa1ebb8b5b4d9d3536da813ebacaf446aff895742dff04087c3",
     "lip_cancer.csv": "8dd988d76515b281252965eb787eef776287e79a949733e08ef175a9a352abd8",
     "o_rings.csv": "211971dec91ef384e9a15fc5430bf9cb41a4a5689a7eceffc4308e9d52dbc7d4",
@@ -65,6 +67,12 @@ def test_breast_cancer():
     assert np.bincount(tumours.malignant.astype(int)).tolist() == [357, 212]
     radius, perimeter, area = tumours.measurements[:, [0, 2, 3]].T
     assert np.corrcoef(radius**2, area)[0, 1] > 0.99 and np.corrcoef(radius, perimeter)[0, 1] > 0.99
+
+
+def test_digits():
+    ours, theirs = datasets.digits(), load_digits()
+    assert (ours.images == theirs.data).all() and (ours.labels == theirs.target).all()
+    assert ours.images.shape == (1797, 64) and ours.images.max() == 16
 
 
 def test_coal_mining():

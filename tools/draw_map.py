@@ -47,6 +47,7 @@ PLACES = {
     "scaling": Place(1.5, 6, "course", "Ten million rows"),
     "trust": Place(1, 8, "course", "Can I trust it?"),
     "structured-curvature": Place(2, 7, "course", "When the Hessian is too big"),
+    "digits": Place(2, 8, "course", "Classes of images"),
 }
 # Of a box: what fills it, its edge and its text. All are opaque, so that they look the same on either theme.
 WAYS = {

@@ -25,7 +25,7 @@ def reliability_curve(
     with how often that class was right (Guo, Pleiss, Sun and Weinberger 2017, arXiv:1706.04599); of equal ones the
     first class counts. Calibrated probabilities have both columns equal, up to the scatter of so few rows.
 
-    In the book: :doc:`/book/neural-network`.
+    In the book: :doc:`/book/digits`.
 
     Args:
         probabilities: of class 1, shape (N,), or of every class, shape (N, C).
@@ -68,7 +68,7 @@ def expected_calibration_error(
     Weinberger 2017, arXiv:1706.04599). It depends on the bins, and the scatter of few rows in a bin makes it larger
     than zero even for probabilities that are right.
 
-    In the book: :doc:`/book/neural-network`.
+    In the book: :doc:`/book/digits`.
 
     Args:
         probabilities: of class 1, shape (N,), or of every class, shape (N, C).
@@ -97,7 +97,7 @@ def brier_score(probabilities: Any, labels: Any) -> float:
     1-3). Of two classes, as shape (N,), (1/N) sum_n (p_n - y_n)^2, between 0 and 1, which is half of that. In the
     mean it is least for the true probabilities, and only for them.
 
-    In the book: :doc:`/book/neural-network`.
+    In the book: :doc:`/book/digits`.
 
     Args:
         probabilities: of class 1, shape (N,), or of every class, shape (N, C).
@@ -119,7 +119,7 @@ def brier_score(probabilities: Any, labels: Any) -> float:
 def predictive_entropy(probabilities: Any) -> Float[np.ndarray, " N"]:
     """The entropy of the outcome of each row, -sum_c p_c log p_c: all of its uncertainty.
 
-    In the book: :doc:`/book/neural-network`.
+    In the book: :doc:`/book/digits`.
 
     Args:
         probabilities: averaged over the parameters, of class 1, shape (N,), or of every class, shape (N, C).
@@ -156,7 +156,7 @@ def mutual_information(draws: Any) -> Float[np.ndarray, " N"]:
 
         draws = jax.vmap(draw)(jax.random.split(jax.random.key(0), 1000))
 
-    In the book: :doc:`/book/neural-network`.
+    In the book: :doc:`/book/digits`.
 
     Args:
         draws: probabilities of every class given each draw, shape (S, N, C); of class 1 alone, p of shape (S, N),
