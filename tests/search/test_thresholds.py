@@ -20,7 +20,7 @@ from laplacebook.search.newton_step import (
     unfinished,
 )
 from laplacebook.search.no_mode import _sites_at_edge
-from laplacebook.search.rounds import _lowest, go_on, initial_rounds, near
+from laplacebook.search.rounds import go_on, initial_rounds, near, ridge
 from tests.models import coin
 from tests.thresholds import Refused, check, sides
 
@@ -101,7 +101,7 @@ def parabola(bend=0.0, shared=0.0, rise=0.0, noise=0.0):
 def saddle(curvature):
     """The least curvature of a Hessian with an eigenvalue of 1: zero where it is rounding."""
     hessian = np.array([1.0, curvature])
-    found = _lowest(lambda v: hessian * v, np.zeros(2), DiagonalPrecision(np.ones(2)))
+    found = ridge(lambda v: hessian * v, np.zeros(2), DiagonalPrecision(np.ones(2)))
     return bool(found[1] < 0)
 
 
