@@ -165,6 +165,7 @@ def _no_rows(why: str) -> UnsupportedModel:
             "an outcome that depends on other rows (a time series), or one outcome for all rows",
             "a statistic of the data that the model computes (their mean, to centre them)",
             "an array that has as many entries as there are rows, and is not by row",
+            "a table, of which the model reads the columns itself: pass table.to_numpy()",
         ],
         remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
         "rows at once; train without batch_size does so too.",

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from jax import monitoring
 
@@ -342,3 +343,12 @@ def test_neither_library_is_imported_for_a_plain_function():
     before = set(sys.modules)
     lb.network(apply, drawn(0), likelihood="normal")
     assert not {name for name in set(sys.modules) - before if name.startswith(("flax", "equinox"))}
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_table_is_named_where_rows_are_asked_for():
+    """What it holds is read within the model, which has all of its rows then."""
+    table = pd.DataFrame(np.asarray(X), columns=[str(i) for i in range(np.shape(X)[1])])
+    model = lb.network(apply, drawn(0), likelihood="normal")
+    with pytest.raises(lb.UnsupportedModel, match=r"pass\s+table\.to_numpy\(\)"):
+        lb.laplace(model, table, Y, start=model.start, **KRONECKER)
