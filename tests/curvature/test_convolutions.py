@@ -237,7 +237,7 @@ def test_as_a_product_of_matrices_it_is_the_same(name):
     w = jnp.asarray(RNG.normal(size=sizes(of_kernel, {"I": CHANNELS, "O": OUTPUTS}, kernel)))
 
     def layer(w, x):
-        return jnp.tanh(convolve(x, w, layouts, options)) * jax.nn.relu(x.sum())
+        return jnp.tanh(convolve(x, w, layouts, options)) * jax.nn.relu(1 + jnp.cos(x.sum()))
 
     program = jax.make_jaxpr(layer)(w, x)
     by_products = with_products(program)
