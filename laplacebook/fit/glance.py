@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.jaxprs import linear_algebra
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
@@ -23,6 +24,8 @@ _BEYOND = (
 )
 _INTEGRAL = 100  # log joints in each evaluation of one that is an integral itself
 _WORK = 2**28  # numbers in all log joints together: some tenths of a second
+_ALGEBRA = 2**14  # of a Hessian's factorisations: ten columns of a matrix of order eleven
+_COLUMNS = 10  # of a Hessian, that are soon computed
 
 
 def doubt_at_a_glance(
@@ -66,7 +69,7 @@ def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.n
     """The log joint at each point; of a small fit by the program that its search has compiled."""
     if density.only_gradients:
         return -np.array([slope_look(density, u).f for u in points])
-    if not is_small(density, points.shape[1]):
+    if not is_small(density, points.shape[1]) or factorises(density, points[0]):
         return np.asarray(at_many(_log_joint, (density,), points, progress_bar=False))
 
     seen = (seen_at(density, u) for u in points)
@@ -95,6 +98,21 @@ def seen_at(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Seen:
     value, (terms, valid), gradient, hessian = jax.tree.map(np.asarray, look(density, u))
     outside = bool(np.any(terms.room < 0))
     return Seen(float(value) if valid else np.nan, gradient, hessian, outside)
+
+
+def factorises(density: ModelDensity, u: Float[Numbers, " D"]) -> bool:
+    """Whether the log joint factorises matrices so large that its Hessian takes tens of milliseconds.
+
+    As that of a Gaussian process does; a covariance of a few effects does not.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+    """
+    if u.size < _COLUMNS:
+        return False  # without tracing the model
+    program = jax.make_jaxpr(_log_joint)(density, u)
+    return u.size * max(linear_algebra(program.jaxpr), default=0) >= _ALGEBRA
 
 
 def _log_joint(density: ModelDensity, u: Array) -> Array:

@@ -55,8 +55,9 @@ class Diagnosis(Judged):
         slices: the exact density along the principal axes of q, the longest first, 20 at most.
         marginals: the density of each coordinate of u with the others integrated out by Laplace's
             method around their own mode (Tierney and Kadane 1986), in standard deviations of q from
-            the mode; NaN where they have none. None for a fit that is not small: above 64
-            coordinates, or with many data.
+            the mode; NaN where they have none. Where the log joint factorises matrices, as that of a
+            Gaussian process does, of each site the four that look least Gaussian. None for a fit that is
+            not small: above 64 coordinates, or with many data.
         other_modes: all modes that differ from that of q, by falling log joint.
         starts: how many searches for modes there were, that of q included.
         maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
@@ -134,8 +135,7 @@ class Diagnosis(Judged):
             "mean": [one and one.mean for one in known],
             "sd": [one and one.standard_deviation for one in known],
         }
-        few = () if found else ("not looked at: more than 64 coordinates, or many data",)
-        return Table(f"Marginals under {self.approx.density.name}", columns, few)
+        return Table(f"Marginals under {self.approx.density.name}", columns, self._few_looked_at())
 
     @cached_property
     def _findings(self) -> list[Finding]:
@@ -187,8 +187,8 @@ class Diagnosis(Judged):
                 "Of a fit of more than 64 coordinates, or of many data, marginals are not looked at: plot() without a "
                 "name draws the density along the longest axes."
             )
-        begin, end = ends[site]
-        return self.marginals[begin:end]
+        names = self.approx.density.coordinate_names()[slice(*ends[site])]
+        return tuple(one for one in self.marginals if one.axis in names)
 
     def _report(self) -> Table:
         rows = sorted(self.slices, key=lambda one: -abs(one.skewness))
@@ -228,6 +228,18 @@ class Diagnosis(Judged):
         """Whether it is bad, and of effects together with their scales."""
         return self.level == "bad" and bool(scales_of_effects(self.approx.density))
 
+    def _few_looked_at(self) -> tuple[str, ...]:
+        """A line if the marginals of some or of all coordinates were not looked at."""
+        size = self.approx.mode_vector.size
+        if self.marginals is None:
+            return ("not looked at: more than 64 coordinates, or many data",)
+        if len(self.marginals) == size:
+            return ()
+        return (
+            f"marginals looked at: {len(self.marginals)} of {size}, of each site those least Gaussian at draws "
+            "(the log joint factorises matrices)",
+        )
+
     def _sites_told(self) -> list[str]:
         """A line for each level below good: which numbers of which sites it is of."""
         rows = self.sites.rows()
@@ -241,7 +253,7 @@ class Diagnosis(Judged):
                 )
                 more = f" and {len(held) - len(some)} more" if len(held) > len(some) else ""
                 lines.append(f"marginals {level}, by what the 90% interval holds: {listed}{more}")
-        return lines
+        return lines + list(self._few_looked_at() if self.marginals else ())
 
 
 def _rounding(value: Any) -> float:

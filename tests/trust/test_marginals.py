@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import laplacebook as lb
+from laplacebook.fit.glance import factorises, seen_at
 from laplacebook.trust import marginals as module
 from laplacebook.trust.marginals import marginals
 from laplacebook.trust.slices import INTERVAL, Slice
@@ -219,3 +220,59 @@ def test_the_worst_is_named_and_the_unknown_left_out():
     assert finding.words == f"{held}, {off}"
     assert of_sites([nothing]) == [] == of_sites([])
     assert of_site(nothing).words == "the marginal of c is not known"
+
+
+def classes(x, y):
+    """A Gaussian process, not centred."""
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    noise = numpyro.sample("noise", dist.Normal(0, 1).expand([len(x)]).to_event(1))
+    covariance = scale**2 * jnp.exp(-((x[:, None] - x) ** 2) / 2) + 1e-6 * jnp.eye(len(x))
+    f = jnp.linalg.cholesky(covariance) @ noise
+    numpyro.sample("y", dist.Bernoulli(logits=f), obs=y)
+
+
+def test_where_matrices_are_factorised_the_least_gaussian_of_each_site(monkeypatch):
+    x = np.linspace(-2, 2, 12)
+    approx = lb.laplace(classes, x, (x**2 > 1).astype(int))
+    looks = []
+    monkeypatch.setattr(module, "seen_at", lambda *args: looks.append(1) or seen_at(*args))
+    some = marginals(approx)
+    few = len(looks)
+    monkeypatch.setattr(module, "factorises", lambda density, u: False)
+    every = {one.axis: one for one in marginals(approx)}
+    assert [one.axis for one in some][0] == "scale" and len(some) == 5 and len(every) == 13
+    assert few < (len(looks) - few) / 2
+    for one in some:
+        assert np.array_equal(told(one), told(every[one.axis]), equal_nan=True)
+        assert one.scale is None or np.array_equal(one.scale, every[one.axis].scale)
+
+    def off(one):
+        return abs(np.log(one.standard_deviation)) + abs(one.mean)
+
+    # Chosen well: what was left out is told better by q than what was looked at.
+    left = [off(one) for name, one in every.items() if name not in {one.axis for one in some}]
+    assert np.nanmedian(left) < np.nanmedian([off(one) for one in some[1:]])
+    diagnosis = lb.diagnose(approx, KEY, 500, starts=1)
+    assert "not looked at" not in repr(diagnosis.sites)
+
+
+def test_which_marginals_were_looked_at_is_said(monkeypatch):
+    x = np.linspace(-2, 2, 12)
+    diagnosis = lb.diagnose(lb.laplace(classes, x, (x**2 > 1).astype(int)), KEY, 500, starts=1)
+    assert len(diagnosis.sites) == 5
+    assert "marginals looked at: 5 of 13" in repr(diagnosis)
+    assert len(diagnosis.plot("noise").axes) == 4
+
+
+def test_a_model_without_large_factorisations_is_looked_at_as_a_whole():
+    approx = lb.laplace(schools, EFFECTS, ERRORS)
+    assert not factorises(approx.density, approx.mode_vector)
+
+    def correlated(y):
+        factor = numpyro.sample("factor", dist.LKJCholesky(2))
+        effect = numpyro.sample("effect", dist.MultivariateNormal(0, scale_tril=factor).expand([6]))
+        numpyro.sample("y", dist.Normal(effect, 0.1).to_event(2), obs=y)
+
+    approx = lb.laplace(correlated, np.random.default_rng(0).normal(size=(6, 2)))
+    assert approx.mode_vector.size == 13
+    assert not factorises(approx.density, approx.mode_vector)
