@@ -58,6 +58,16 @@ def repeat(times: int, step: Callable[[Any, _T], _T], first: _T) -> _T:
     return state
 
 
+def repeat_while(goes_on: Callable[[_T], Any], step: Callable[[_T], _T], first: _T) -> _T:
+    """``step(state)`` over and over, as long as ``goes_on(state)``."""
+    if not all(namespace(x) is np for x in jax.tree.leaves(first)):
+        return lax.while_loop(goes_on, step, first)
+    state = first
+    while goes_on(state):
+        state = step(state)
+    return state
+
+
 def put(rows: Any, i: Any, row: Any) -> Any:
     """Rows with another one at i, if they reach so far: those of NumPy are changed in place."""
     if namespace(rows) is jnp:

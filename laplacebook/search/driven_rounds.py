@@ -1,6 +1,6 @@
-"""The rounds of a search without a Hessian driven from Python: what is in their loops is compiled.
+"""The rounds of a search without a Hessian driven from Python.
 
-The steps are those of :mod:`laplacebook.search.rounds`, in NumPy.
+The steps are those of :mod:`laplacebook.search.rounds`, in NumPy; the looks between them are small programs.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.progress import progress
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Search
@@ -16,20 +17,20 @@ from laplacebook.search.driven import LookAt
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import (
     ROUNDS,
-    Rounds,
     after_round,
     downhill,
     ended,
     go_on,
     initial_rounds,
     near,
+    round_from,
 )
 
 
 def drive_rounds(
     look_at: LookAt,
     precision_at: Callable[[np.ndarray], Precision],
-    round_from: Callable[[Rounds, float], tuple[np.ndarray, np.ndarray]],
+    metric_at: Callable[[np.ndarray], Precision | None],
     ridge_at: Callable[[np.ndarray, Precision], tuple[np.ndarray, np.ndarray]],
     start: Float[np.ndarray, " D"],
     tolerance: float,
@@ -39,7 +40,7 @@ def drive_rounds(
     Args:
         look_at: f and its gradient at a point, without a Hessian: all in NumPy.
         precision_at: the precision at a point, in NumPy.
-        round_from: where a round ends that begins in a state, and how many steps led there.
+        metric_at: the precision of the steps at a point, if it is another one.
         ridge_at: the direction of least curvature at a point by the precision there, and that curvature.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
@@ -47,6 +48,11 @@ def drive_rounds(
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
     """
+
+    def value_and_gradient(x: np.ndarray) -> tuple[Numbers, np.ndarray]:
+        seen = look_at(x)
+        return seen.f, seen.gradient
+
     state = initial_rounds(start, Look(None, None, np.zeros_like(start), None), None)
     with progress(ROUNDS, None, unit="round") as bar:
         while go_on(state, tolerance):
@@ -55,7 +61,7 @@ def drive_rounds(
             elif near(state, tolerance):
                 x, steps = downhill(state), np.ones((), int)
             else:
-                x, steps = round_from(state, tolerance)
+                x, steps = round_from(value_and_gradient, state, tolerance, metric_at(state.x))
 
             precision = precision_at(x)
             ridge = partial(ridge_at, x, precision)

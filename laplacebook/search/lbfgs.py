@@ -68,7 +68,7 @@ def search_by_lbfgs(
 
     def next_round(state: Rounds) -> tuple[Array, Array]:
         metric = None if metric_at is None else metric_at(state.x)
-        return round_from(lambda x: f(x)[0], state, tolerance, metric)
+        return round_from(jax.value_and_grad(lambda x: f(x)[0]), state, tolerance, metric)
 
     def advance(state: Rounds) -> Rounds:
         # The first round looks at the start, so that only one look is compiled.

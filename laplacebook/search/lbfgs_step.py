@@ -1,13 +1,16 @@
-"""Steps of L-BFGS (Liu and Nocedal 1989), each by as many looks as its line search needs."""
+"""Steps of L-BFGS (Liu and Nocedal 1989), each by as many looks as its line search needs.
+
+In one compiled loop with the function, or in NumPy between looks at it.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Float
 
-from laplacebook.base.namespace import solve_lower
+from laplacebook.base.namespace import Numbers, branch, namespace, put, repeat_while, solve_lower
 
 MEMORY = 30  # steps
 TRIES = 30  # of a line search
@@ -37,53 +40,55 @@ class Descent(NamedTuple):
         stuck: whether no step goes down.
     """
 
-    z: Array
-    value: Array
-    gradient: Array
-    direction: Array
-    slope: Array
-    length: Array
-    low: Array
-    high: Array
-    tries: Array
-    moves: Array
-    changes: Array
-    products: Array
-    scale: Array
-    kept: Array
-    steps: Array
-    stuck: Array
+    z: Numbers
+    value: Numbers
+    gradient: Numbers
+    direction: Numbers
+    slope: Numbers
+    length: Numbers
+    low: Numbers
+    high: Numbers
+    tries: Numbers
+    moves: Numbers
+    changes: Numbers
+    products: Numbers
+    scale: Numbers
+    kept: Numbers
+    steps: Numbers
+    stuck: Numbers
 
 
-def descent_from(z: Float[Array, " D"]) -> Descent:
+def descent_from(z: Float[Numbers, " D"]) -> Descent:
     """A descent that has seen nothing: its first look is at ``z`` itself, and is no step."""
-    zero, none = jnp.zeros((), z.dtype), jnp.zeros((), int)
-    nothing, memory = jnp.zeros_like(z), jnp.zeros((MEMORY, z.size), z.dtype)
+    xp = namespace(z)
+    zero, none = xp.zeros((), z.dtype), xp.zeros((), int)
+    nothing = xp.zeros_like(z)
+    moves, changes = (xp.zeros((MEMORY, z.size), z.dtype) for _ in range(2))
     return Descent(
         z=z,
-        value=zero + jnp.inf,
+        value=zero + xp.inf,
         gradient=nothing,
         direction=nothing,
         slope=zero,
         length=zero,
         low=zero,
-        high=zero + jnp.inf,
+        high=zero + xp.inf,
         tries=none,
-        moves=memory,
-        changes=memory,
-        products=jnp.eye(MEMORY, dtype=z.dtype),
+        moves=moves,
+        changes=changes,
+        products=xp.eye(MEMORY, dtype=z.dtype),
         scale=zero + 1,
         kept=none,
         steps=none - 1,
-        stuck=jnp.zeros((), bool),
+        stuck=xp.zeros((), bool),
     )
 
 
 def descend_by(
-    look: Callable[[Array], tuple[Array, Array]],
+    look: Callable[[Numbers], tuple[Numbers, Numbers]],
     first: Descent,
-    most: int | Array,
-    slope: float | Array,
+    most: int | Numbers,
+    slope: float | Numbers,
 ) -> Descent:
     """More steps: up to ``most`` in all, and until the gradient is as short as ``slope``.
 
@@ -93,81 +98,81 @@ def descend_by(
         most: a number of steps.
         slope: a length.
     """
+    xp = namespace(first.z)
 
-    def goes_on(descent: Descent) -> Array:
-        far = (descent.steps < 0) | (jnp.linalg.norm(descent.gradient) > slope)
+    def goes_on(descent: Descent) -> Numbers:
+        far = (descent.steps < 0) | (xp.linalg.norm(descent.gradient) > slope)
         return far & (descent.steps < most) & ~descent.stuck
 
     def step(descent: Descent) -> Descent:
         z = descent.z + descent.length * descent.direction
         return _after(descent, z, *look(z))
 
-    return lax.while_loop(goes_on, step, first)
+    return repeat_while(goes_on, step, first)
 
 
-def _after(descent: Descent, z: Array, value: Array, gradient: Array) -> Descent:
+def _after(descent: Descent, z: Numbers, value: Numbers, gradient: Numbers) -> Descent:
     """The descent after a look at z: a step, or another length along the same direction.
 
     A step goes down, and so far that the slope is less steep than before (Wolfe 1969); the lengths
     between are halved (Lewis and Overton 2013). Where f changes by less than its own rounding, the
     slope alone says whether it goes down (Hager and Zhang 2005).
     """
+    xp = namespace(z)
     length, slope, tries = descent.length, descent.slope, descent.tries + 1
     along = gradient @ descent.direction
-    noise = 10 * jnp.finfo(z.dtype).eps * jnp.maximum(jnp.abs(value), 1)
+    noise = 10 * jnp.finfo(z.dtype).eps * xp.maximum(xp.abs(value), 1)
     level = (value <= descent.value + noise) & (along <= (2 * DECREASE - 1) * slope)
     down = (value <= descent.value + DECREASE * length * slope) | level
-    down &= jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(z))
-    low, high = jnp.where(down, length, descent.low), jnp.where(down, descent.high, length)
+    down &= xp.isfinite(value) & xp.all(xp.isfinite(gradient)) & xp.all(xp.isfinite(z))
+    low, high = xp.where(down, length, descent.low), xp.where(down, descent.high, length)
     again = descent._replace(
-        length=jnp.where(jnp.isfinite(high), (low + high) / 2, 2 * length),
+        length=xp.where(xp.isfinite(high), (low + high) / 2, 2 * length),
         low=low,
         high=high,
         tries=tries,
         stuck=~down & (tries >= TRIES),
     )
     accept = down & ((along >= CURVATURE * slope) | (tries >= TRIES))
-    return lax.cond(accept, lambda: _stepped(descent, z, value, gradient), lambda: again)
+    return branch(accept, lambda: _stepped(descent, z, value, gradient), lambda: again)
 
 
-def _stepped(descent: Descent, z: Array, value: Array, gradient: Array) -> Descent:
+def _stepped(descent: Descent, z: Numbers, value: Numbers, gradient: Numbers) -> Descent:
+    xp = namespace(z)
     move, change = z - descent.z, gradient - descent.gradient
     seen, squared = move @ change, change @ change
-    usable = seen > jnp.finfo(z.dtype).eps * jnp.sqrt((move @ move) * squared)
-    i = jnp.where(usable, descent.kept % MEMORY, MEMORY)  # where there is no row
+    usable = seen > jnp.finfo(z.dtype).eps * xp.sqrt((move @ move) * squared)
+    i = xp.where(usable, descent.kept % MEMORY, MEMORY)  # where there is no row
 
-    def put(rows: Array, row: Array) -> Array:
-        return rows.at[i].set(row, mode="drop")
-
-    moves = put(descent.moves, move)
+    moves = put(descent.moves, i, move)
     there = descent._replace(
         z=z,
         value=value,
         gradient=gradient,
         moves=moves,
-        changes=put(descent.changes, change),
-        products=put(descent.products, moves @ change),
-        scale=jnp.where(usable, seen / squared, descent.scale),
+        changes=put(descent.changes, i, change),
+        products=put(descent.products, i, moves @ change),
+        scale=xp.where(usable, seen / squared, descent.scale),
         kept=descent.kept + usable,
         steps=descent.steps + 1,
-        length=jnp.ones_like(value),
-        low=jnp.zeros_like(value),
-        high=jnp.full_like(value, jnp.inf),
-        tries=jnp.zeros_like(descent.tries),
+        length=xp.ones_like(value),
+        low=xp.zeros_like(value),
+        high=xp.full_like(value, xp.inf),
+        tries=xp.zeros_like(descent.tries),
     )
     direction = _direction(there)
-    steepest = -gradient / jnp.maximum(jnp.linalg.norm(gradient), 1)
-    direction = jnp.where((there.kept > 0) & (direction @ gradient < 0), direction, steepest)
+    steepest = -gradient / xp.maximum(xp.linalg.norm(gradient), 1)
+    direction = xp.where((there.kept > 0) & (direction @ gradient < 0), direction, steepest)
     return there._replace(direction=direction, slope=direction @ gradient)
 
 
-def _direction(descent: Descent) -> Float[Array, " D"]:
+def _direction(descent: Descent) -> Float[Numbers, " D"]:
     """The quasi-Newton step: the recursion over all moves, back and forth, as two triangular systems."""
-    scale, place = descent.scale, jnp.arange(MEMORY)
+    scale, place = descent.scale, np.arange(MEMORY)
     by_age, of_age = (descent.kept + place) % MEMORY, (place - descent.kept) % MEMORY
     lower = descent.products[by_age][:, by_age]
     back = solve_lower(lower, (descent.moves @ descent.gradient)[by_age], "T")
     rest = descent.gradient - back[of_age] @ descent.changes
-    left = jnp.diagonal(lower) * back - scale * (descent.changes @ rest)[by_age]
+    left = lower.diagonal() * back - scale * (descent.changes @ rest)[by_age]
     forth = solve_lower(lower, left, "N")
     return -scale * rest - forth[of_age] @ descent.moves

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from laplacebook.base.namespace import Numbers, branch, namespace
 from laplacebook.curvature.eigenvalues import condition_number, ritz
@@ -100,52 +98,61 @@ def downhill(state: Rounds) -> Float[Numbers, " D"]:
 
 
 def round_from(
-    f: Callable[[Array], Array],
+    look_at: Callable[[Numbers], tuple[Numbers, Numbers]],
     state: Rounds,
-    tolerance: Array | float,
+    tolerance: Numbers | float,
     metric: Precision | None = None,
-) -> tuple[Float[Array, " D"], Int[Array, ""]]:
+) -> tuple[Float[Numbers, " D"], Int[Numbers, ""]]:
     """One round: where it ends, and how many steps led there.
 
     In coordinates z, x + R'^-1 z with A = R R' the metric; where there is none, in those in which
     the gradient has at most the length one.
 
     Args:
-        f: the function.
+        look_at: the function and its gradient at a point.
         state: where the round begins.
         tolerance: the Newton decrement that is small enough.
         metric: a precision there that is closer to the Hessian than that of the state; where it is
             not positive definite, and by default, that of the state.
     """
     x, gradient = state.x, state.gradient
-    precision, distance = state.precision, state.decrement
+    xp, precision, distance = namespace(x), state.precision, state.decrement
     whitened, half_solve = precision.whitened, precision.half_solve
     if metric is not None:
-        by_metric = jnp.linalg.norm(metric.half_solve(gradient))
-        better = jnp.isfinite(by_metric)
-        distance = jnp.where(better, by_metric, distance)
+        by_metric = xp.linalg.norm(metric.half_solve(gradient))
+        better = xp.isfinite(by_metric)
+        distance = xp.where(better, by_metric, distance)
         whitened, half_solve = (
-            partial(lax.cond, better, *ways)
+            partial(_one_of, better, *ways)
             for ways in (
                 (metric.whitened, precision.whitened),
                 (metric.half_solve, precision.half_solve),
             )
         )
-    regular, size = jnp.isfinite(distance), jnp.maximum(jnp.linalg.norm(gradient), 1)
+    regular, size = xp.isfinite(distance), xp.maximum(xp.linalg.norm(gradient), 1)
     # What is short enough in the metric has to be so by the precision.
-    enough = tolerance / 4 * jnp.clip(distance / state.decrement, 0, 1)
-    enough = jnp.where(jnp.isfinite(enough), enough, tolerance / 4)
+    enough = tolerance / 4 * xp.clip(distance / state.decrement, 0, 1)
+    enough = xp.where(xp.isfinite(enough), enough, tolerance / 4)
 
-    def point(z: Array) -> Array:
-        return x + jnp.where(regular, whitened(z), z / size)
+    def point(z: Numbers) -> Numbers:
+        return x + xp.where(regular, whitened(z), z / size).astype(x.dtype)
 
-    def look(z: Array) -> tuple[Array, Array]:
-        value, gradient = jax.value_and_grad(f)(point(z))
-        return value, jnp.where(regular, half_solve(gradient), gradient / size)
+    def look(z: Numbers) -> tuple[Numbers, Numbers]:
+        value, gradient = look_at(point(z))
+        return value, xp.where(regular, half_solve(gradient), gradient / size).astype(x.dtype)
 
-    end = descend_by(look, descent_from(jnp.zeros_like(x)), STEPS, enough)
+    end = descend_by(look, descent_from(xp.zeros_like(x)), STEPS, enough)
     there = point(end.z)
-    return jnp.where(jnp.all(jnp.isfinite(there)), there, x), jnp.maximum(end.steps, 0)
+    return xp.where(xp.all(xp.isfinite(there)), there, x), xp.maximum(end.steps, 0)
+
+
+def _one_of(
+    first: Numbers,
+    one: Callable[[Numbers], Numbers],
+    other: Callable[[Numbers], Numbers],
+    z: Float[Numbers, " D"],
+) -> Float[Numbers, " D"]:
+    return branch(first, lambda: one(z), lambda: other(z))
 
 
 def after_round(
@@ -225,8 +232,8 @@ def ridge(
 
 
 def whitened(
-    product: Callable[[Array], Array], precision: Precision, z: Float[Array, " D"]
-) -> Float[Array, " D"]:
+    product: Callable[[Numbers], Numbers], precision: Precision, z: Float[Numbers, " D"]
+) -> Float[Numbers, " D"]:
     """R^-1 H R'^-1 z, with A = R R' the precision.
 
     Args:

@@ -5,7 +5,6 @@ that would be compiled for longer than it runs, driven from Python.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -21,8 +20,8 @@ from jaxtyping import Array
 from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
-from laplacebook.base.quick import MEDIUM, is_eager, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
+from laplacebook.curvature.hessian import hessian_product, twice_differentiable
 from laplacebook.curvature.precision_at import entries_at, kept, metric_of, precision_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
@@ -36,7 +35,7 @@ from laplacebook.search.looks import look, slope_look, work_of_search
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
-from laplacebook.search.rounds import Rounds, ridge, round_from, whitened
+from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
@@ -75,6 +74,8 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if settings.structure == "sparse" or density.only_gradients:
         return _of_numbers(density, start, settings)
     past = _past_of(density, settings)
+    if settings.curvature != "hessian" and jax.default_backend() != "cpu":
+        past = None  # between looks the vectors would travel to NumPy and back
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
     if settings.curvature != "hessian":
@@ -225,23 +226,20 @@ def _driven_rounds(
         if metric is None:
             return None
         try:
-            return _factorised(_entries(density, u, metric), metric.structure)
+            return on_host(_factorised(_entries(density, u, metric), metric.structure))
         except UnsupportedModel:
             past.layers = False
             return None
 
-    def round_there(state: Rounds, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-        plain = state._replace(beside=None, way=None)
-        u, steps = _round(density, plain, tolerance, metric_there(state.x))
-        return np.asarray(u), np.asarray(steps)
-
     def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
-        bent, here = _hessian(density, u), jax.device_put(precision)
-        return ridge(lambda z: np.asarray(_whitened(bent, here, z)), u, precision)
+        def product(v: np.ndarray) -> np.ndarray:
+            return np.asarray(hessian_product(density, u, v))
+
+        return ridge(partial(whitened, product, precision), u, precision)
 
     look_at = partial(slope_look, density)
     with np.errstate(all="ignore"), twice_differentiable():
-        found = drive_rounds(look_at, precision_there, round_there, ridge_there, u, tolerance)
+        found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)
         found = found._replace(beside=terms)
         sound = bool(
@@ -259,20 +257,6 @@ def _driven_rounds(
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings)
 
-
-@partial(jit_quickly, work=work_of_search)
-def _round(
-    density: ModelDensity, state: Rounds, tolerance: Array | float, metric: Precision | None
-) -> tuple[Array, Array]:
-    return round_from(lambda u: density.loss(u)[0], state, tolerance, metric)
-
-
-@partial(jit_quickly, work=work_of_search, half=True)
-def _hessian(density: ModelDensity, u: Array) -> Callable:
-    return jax.linearize(jax.grad(lambda u: density.loss(u)[0]), u)[1]
-
-
-_whitened = jit_quickly(whitened, lambda *_: MEDIUM, half=True)
 
 # Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
 _factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)

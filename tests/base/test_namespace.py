@@ -13,6 +13,7 @@ from laplacebook.base.namespace import (
     namespace,
     put,
     repeat,
+    repeat_while,
     select,
     solve_lower,
 )
@@ -91,3 +92,16 @@ def test_eigh(matrix):
     assert isinstance(values, np.ndarray)
     np.testing.assert_allclose(values, eigh(jnp.asarray(matrix))[0], rtol=1e-14)
     np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, matrix, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.float64, jnp.float64], ids=["numpy", "jax"])
+def test_as_long_as_a_condition_holds(kind):
+    steps = []
+
+    def double(x):
+        steps.append(x)
+        return 2 * x
+
+    assert repeat_while(lambda x: x < 100, double, kind(3.0)) == 192
+    assert repeat_while(lambda x: x < 1, double, kind(3.0)) == 3
+    assert len(steps) == 6 or kind is jnp.float64  # which is traced

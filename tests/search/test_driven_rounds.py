@@ -137,7 +137,7 @@ def test_both_drivers_find_the_same_mode(model, args, options, monkeypatch):
     iterations = [int(a.certificate.iterations) for a in (driven, compiled)]
     assert iterations[0] == pytest.approx(iterations[1], rel=0.2, abs=2)  # rounding leads elsewhere
     distances = [float(a.certificate.newton_decrement) for a in (driven, compiled)]
-    assert distances[0] == pytest.approx(distances[1], abs=1e-8)
+    assert distances[0] == pytest.approx(distances[1], rel=1e-5, abs=1e-8)
     leaves = jax.tree.leaves(driven)
     assert all(isinstance(leaf, jax.Array) for leaf in leaves)
     assert jax.tree.structure(driven.mode) == jax.tree.structure(compiled.mode)

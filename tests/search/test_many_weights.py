@@ -15,7 +15,7 @@ from laplacebook.gaussian.kronecker import KroneckerPrecision
 from laplacebook.gaussian.precision import DiagonalPrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import search
+from laplacebook.search import driven_rounds
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 
@@ -41,9 +41,11 @@ NETWORK = partial(bayesian_mlp, widths=(5,), likelihood="categorical", outputs=3
 def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metric, monkeypatch):
     """In that of its own diagonal a network of digits does not arrive in single precision."""
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
-    metrics, one_round = [], search._round
+    metrics, one_round = [], driven_rounds.round_from
     monkeypatch.setattr(
-        search, "_round", lambda *args: metrics.append(type(args[-1])) or one_round(*args)
+        driven_rounds,
+        "round_from",
+        lambda *args: metrics.append(type(args[-1])) or one_round(*args),
     )
     fit = lb.laplace(model, X, y, start=start, curvature="gauss_newton", structure="diagonal")
     assert fit.certificate.converged
