@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import jax
@@ -353,6 +353,22 @@ def positional_names(model: Callable, count: int) -> list[str]:
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
     extra = (f"{rest}[{i}]" for i in range(count))
     return [*single[:count], *islice(extra, max(0, count - len(single)))]
+
+
+def as_called(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
+    """The arguments of a call as a user would write them, such as ``["x", "y", "scale=scale"]``.
+
+    Args:
+        model: as of :func:`positional_names`.
+        args: its positional arguments.
+        kwargs: the others.
+
+    Returns:
+        Each by the name that the model has for it; dots from the first one on that has none.
+    """
+    named = positional_names(model, len(args))
+    known = list(takewhile(str.isidentifier, named))
+    return [*known, *["..."][: len(named) - len(known)], *(f"{key}={key}" for key in kwargs)]
 
 
 def within_handlers(model: Callable) -> Callable:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from laplacebook.base.jaxprs import sources
+from laplacebook.model.arguments import as_called
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.distributions import innermost
 from laplacebook.model.plain_function import is_plain
@@ -95,11 +96,14 @@ def integrate_out(density: ModelDensity) -> str:
         name for of_one in scales.values() for name in of_one if name not in scales
     )
     whose = _listed(list(effects))
+    nested, marginal = (
+        ", ".join([model, *as_called(density.model, *density.arguments)])
+        for model in (density.name, f"lb.marginalize({density.name}, {list(effects)})")
+    )
     return (
         f" A joint mode does not answer for {_listed(list(scales))}, the scale of {whose}, in whatever form "
-        f"the model is written: integrate {whose} out, nested({density.name}, ...), or "
-        f"laplace(marginalize({density.name}, {list(effects)}), ...) with the arguments of the model for the "
-        "dots."
+        f"the model is written: integrate {whose} out, lb.nested({nested}), or "
+        f"lb.laplace({marginal})."
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from math import isfinite
 from typing import Any
 
@@ -21,7 +20,7 @@ from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
 from laplacebook.evidence.corrected_evidence import DIMENSIONS
 from laplacebook.evidence.expansion import why_not_expanded
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.arguments import positional_names
+from laplacebook.model.arguments import as_called
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE, MEDIAN, WIDTH, of_site
@@ -131,13 +130,9 @@ def _furthest(found: Any) -> str | None:
 def _call_of_nested(density: ModelDensity, over: str | None) -> str:
     """The line of code, with each argument by the name that the model has for it; dots where it has none."""
     (args, kwargs), name = density.arguments, getattr(density.model, "__name__", "")
-    named = positional_names(density.model, len(args))
-    known = list(takewhile(str.isidentifier, named))
     given = [
         name if name.isidentifier() else "approx.density.model",
-        *known,
-        *["..."][: len(named) - len(known)],
-        *(f"{key}={key}" for key in kwargs),
+        *as_called(density.model, args, kwargs),
         *([f"over={over!r}"] if over else []),
     ]
     return f"lb.nested({', '.join(given)})"
