@@ -147,11 +147,26 @@ def coin_loss(k, heads=0):
     return lambda u: alpha * mp.log1p(mp.exp(-u)) + beta * mp.log1p(mp.exp(u))
 
 
-def laplace_of(loss):
+def laplace_of(loss, start=1):
     """The mode, the standard deviation and the logarithm of the normaliser, all by mpmath."""
-    mode = mp.findroot(lambda u: mp.diff(loss, u), 1)
+    mode = mp.findroot(lambda u: mp.diff(loss, u), start)
     sd = mp.diff(loss, mode, 2) ** -0.5
     return mode, sd, mp.log(sd * mp.sqrt(2 * mp.pi)) - loss(mode)
+
+
+@pytest.mark.parametrize(
+    "distance, starts, said", [(1.25, [0.8], "one mode"), (1.5, [0.6, 2], "two modes")]
+)
+def test_a_second_mode_appears(first_page, distance, starts, said):
+    def loss(z):
+        return -mp.log(0.3 * mp.npdf(z, 2 - distance, 0.4) + 0.7 * mp.npdf(z, 2, 1))
+
+    slopes = [mp.diff(loss, mp.mpf(i) / 50) for i in range(-50, 200)]
+    turns = [before < 0 < after for before, after in zip(slopes, slopes[1:], strict=False)]
+    assert sum(turns) == len(starts)
+    each = [float(mp.exp(laplace_of(loss, start)[2])) for start in starts]
+    line = f"{distance}: {said}, Z_q {' and '.join(f'{Z:.2f}' for Z in each)}"
+    assert f"{line}, {f'sum {sum(each):.2f}' if each[1:] else 'exactly 1'}" in first_page
 
 
 @pytest.mark.parametrize("k", [1, 16, 1024])
