@@ -14,10 +14,13 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from laplacebook.model.distributions import innermost, unwrapped
+from laplacebook.model.gamma_ratios import EXACT
 
 
 def right_at_edges(fn: Distribution) -> Distribution:
     """The same distribution, with a right log density, and slope, for data at the edge of its support.
+
+    Or of ratios of gamma functions.
 
     Args:
         fn: the distribution of an observed site; what it wraps or mixes is exchanged too.
@@ -151,4 +154,5 @@ _EXACT = {
     dist.Kumaraswamy: Kumaraswamy,
     dist.Poisson: Poisson,
     dist.MultinomialProbs: MultinomialProbs,
+    **EXACT,
 }
