@@ -239,3 +239,41 @@ THRESHOLDS = {
 @pytest.mark.parametrize(("act", "x", "result"), sides(THRESHOLDS))
 def test_threshold(act, x, result):
     check(act, x, result)
+
+
+CHOSEN_AT_0 = {  # and the first order at which the constant is no longer f
+    "spence": (special.spence, 1),
+    "x log x": (lambda x: jnp.where(x == 0, 0, x * jnp.log(jnp.where(x == 0, 1, x))), 1),
+    "relative entropy": (lambda x: special.rel_entr(x, 1.0), 1),
+    "a step": (lambda x: jnp.heaviside(x, 0.5), 1),
+    "sin(x) / x": (lambda x: jnp.where(x == 0, 1.0, jnp.sin(x) / jnp.where(x == 0, 1, x)), 2),
+    "x^2 log x": (lambda x: jnp.where(x == 0, 0, x**2 * jnp.log(jnp.where(x == 0, 1, x))), 2),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN_AT_0)
+def test_what_is_chosen_at_0_alone(name):
+    f, order = CHOSEN_AT_0[name]
+    with pytest.raises(ValueError, match=f"do not follow the coefficient of order {order}"):
+        taylor_coefficients(f, 0.0, order)
+    with pytest.raises(ValueError, match=f"do not follow the coefficient of order {order}"):
+        taylor_coefficients(lambda x: f(x[1]) + x[0] ** 2, jnp.array([0.3, 0.0]), order)
+    below = [float(f(0.0)), *[0.0] * (order - 1)]
+    np.testing.assert_allclose(taylor_coefficients(f, 0.0, order - 1), below, atol=1e-15)
+
+
+BRANCHES = {  # the branch that is taken at 0 is f on one of its sides
+    "above": (lambda x: jnp.where(x > 0, x, 0.0), [0, 0, 0, 0]),
+    "below": (lambda x: jnp.where(x >= 0, jnp.sin(x), 7.0), [0, 1, 0, -1 / 6]),
+    "interpolated": (lambda x: jnp.interp(x, jnp.arange(-1.0, 2), jnp.array([0.0, 1, 4])), [1, 3, 0, 0]),
+    "steep": (lambda x: jnp.where(x >= 0, jnp.sin(1e6 * x), 7.0), [0, 1e6, 0, -1e18 / 6]),
+    "at a great height": (lambda x: jnp.where(x >= 0, jnp.cos(x) + 1e9, 7.0), [1e9 + 1, 0, -1 / 2, 0]),
+    "of great numbers": (lambda x: jnp.where(x >= 0, (x + 1e3) ** 3 - 1e9, 7.0), [0, 3e6, 3e3, 1]),
+    "by a series": (lambda x: jnp.where(abs(x) < 1e-3, 1 + x**2 / 6, jnp.sinh(x) / x), [1, 0, 1 / 6, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_is_followed(name):
+    f, expected = BRANCHES[name]
+    np.testing.assert_allclose(taylor_coefficients(f, 0.0, 3), expected, rtol=1e-12, atol=1e-14)

@@ -1,6 +1,6 @@
 """What an argument has to be."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -43,6 +43,26 @@ def require_numbers(what: str, tree: Any, remedy: str = "") -> None:
         raise ValueError(
             f"{what} looks at numbers, so it cannot be compiled (jit, vmap, grad): {remedy or outside}"
         )
+
+
+def names_of_sites(name: str, given: Any) -> tuple[str, ...]:
+    """The names of latent sites, given as one or as several.
+
+    Args:
+        name: of the argument.
+        given: its value.
+
+    Raises:
+        ValueError: there are none.
+        TypeError: they are no names.
+    """
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    said = f"{name} is the name, or names, of latent sites, not {given!r}"
+    if not names:
+        raise ValueError(said)
+    if not all(isinstance(one, str) for one in names):
+        raise TypeError(said)
+    return names
 
 
 def require_key(key: Any) -> None:

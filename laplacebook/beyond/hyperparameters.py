@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from laplacebook.base.checks import names_of_sites
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.beyond.gaussian_effects import gaussian_effects
 from laplacebook.model.density import ModelDensity
@@ -20,14 +21,13 @@ def hyperparameters_of(density: ModelDensity, over: str | Sequence[str] | None) 
 
     Raises:
         ValueError: ``over`` names none of them, all of them, or what is no latent site.
+        TypeError: ``over`` is no name.
         UnsupportedModel: the prior of one depends on an effect. Or ``over`` is None, and no site, or every
             one, is an effect.
     """
     if over is None:
         return _found(density)
-    names = (over,) if isinstance(over, str) else tuple(over)
-    if not names:
-        raise ValueError(f"over is the name, or names, of latent sites, not {over!r}")
+    names = names_of_sites("over", over)
     effects = others_than(names, density, "none would be left as an effect, given the others.")
     chosen = tuple(site.name for site in density.sites if site.name in names)
     refuse_dependence(

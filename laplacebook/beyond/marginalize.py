@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from laplacebook.base.checks import require_key
+from laplacebook.base.checks import names_of_sites, require_key
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
@@ -72,6 +72,7 @@ def marginalize(
     Raises:
         ValueError: ``sites`` names none, or there is no such structure. When the model is first run:
             it has no latent site of such a name, or no other.
+        TypeError: ``sites`` are no names, or the model is no function.
         UnsupportedModel: when it is first run: the prior of another latent site depends on one of them; the
             Hessian is not sparse, where it should be; or, of a sparse one, in single precision, or within a program
             that takes the data as an argument and was not shown them before (``prepare``).
@@ -89,9 +90,9 @@ def marginalize(
       log evidence -8.9190 = log likelihood -8.2255 + log Occam factor -0.6935
       mode certified: Newton decrement 2e-13, condition number 1, 6 iterations
     """
-    names = (sites,) if isinstance(sites, str) else tuple(sites)
-    if not names:
-        raise ValueError(f"sites is the name, or names, of latent sites, not {sites!r}")
+    names = names_of_sites("sites", sites)
+    if not callable(model):
+        raise TypeError(f"A model is a function of its data, not {model!r}.")
     if structure not in ("dense", "sparse"):
         raise ValueError(f'structure is "dense" or "sparse", not {structure!r}')
     return MarginalModel(model, names, structure)

@@ -20,11 +20,17 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import STATIC
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
+from laplacebook.model.not_arrays import (
+    is_sequence,
+    needs_a_column_read,
+    no_attribute,
+    no_labels,
+    not_arrays,
+    numbers_in_column,
+)
 from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
 from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
-
-_NUMBERS = bool | int | float | complex
 
 
 @jax.tree_util.register_dataclass
@@ -60,8 +66,11 @@ class Call:
             UnsupportedModel: JAX works in single precision, which cannot hold the data, or knows
                 nothing of a mask that they have; they can be read only once; or it is called within
                 NumPyro's handlers.
+            TypeError: it is no function.
         """
         _refuse_handlers()
+        if not callable(function):
+            raise TypeError(f"A model is a function of its data, not {function!r}.")
         given = _in_order(args), _in_order(dict(kwargs or {}))
         leaves, structure = jax.tree.flatten(given, _is_read_once)
         if any(map(_is_read_once, leaves)):
@@ -153,13 +162,16 @@ class Call:
                 remedy="scale by positive numbers; what is to count 0 times is hidden by "
                 "numpyro.handlers.mask.",
             ) from error
-        except (TypeError, IndexError, UnsupportedModel) as error:
-            named = _named(self.function, *self.arguments, _is_sequence)
+        except (TypeError, IndexError, AttributeError, UnsupportedModel) as error:
+            if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
+                raise no_attribute(error) from error
+            named = _named(self.function, *self.arguments, is_sequence)
             if "Indexer must have integer" in str(error):
-                raise _no_labels(named, error) from error
-            column = next((pair for pair in named if _needs_a_column_read(pair[1])), None)
-            causes = _not_arrays(named)
-            if not causes or (column is None and not isinstance(error, TypeError)):
+                raise no_labels(named, error) from error
+            column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
+            causes = not_arrays(named) if self._is_of_its_arguments() else []
+            of_lists = isinstance(error, TypeError | AttributeError)
+            if not causes or (column is None and not of_lists):
                 raise
             said = error.__cause__ if isinstance(error, UnsupportedModel) else error
             raise UnsupportedModel(
@@ -168,8 +180,19 @@ class Call:
                 causes=causes,
                 remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)."
                 if column is None
-                else f"pass numbers: {_numbers_in(*column)}.",
+                else f"pass numbers: {numbers_in_column(*column)}.",
             ) from error
+
+    def _is_of_its_arguments(self) -> bool:
+        """Whether the function has such arguments."""
+        args, kwargs = self.arguments
+        try:
+            inspect.signature(within_handlers(self.function)).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        except ValueError:  # a function that does not tell
+            return True
+        return True
 
 
 def _refuse_handlers() -> None:
@@ -201,74 +224,6 @@ def _read_once(named: list[tuple[str, Any]]) -> UnsupportedModel:
         "model is run many times.",
         remedy="pass an array of its numbers, such as np.asarray(list(y), float).",
     )
-
-
-def _not_arrays(named: list[tuple[str, Any]]) -> list[str]:
-    """Which arguments hold numbers, or should, and yet are no arrays of numbers.
-
-    Returns:
-        One phrase an argument, such as ``"argument 'y' is a list"``.
-    """
-    found: dict[str, None] = {}
-    for name, value in named:
-        if _is_sequence(value):
-            leaves = jax.tree.leaves(value)
-            if not leaves:
-                found[f"argument '{name}' is an empty {type(value).__name__}"] = None
-            for kind, what in (
-                (_NUMBERS, "numbers"),
-                (str, "strings"),
-                (_NUMBERS | jax.Array, "arrays"),
-            ):
-                if leaves and all(isinstance(leaf, kind) for leaf in leaves):
-                    found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
-        elif isinstance(value, np.ndarray) and not is_data(value):
-            found[f"argument '{name}' is an array of {value.dtype.name} values"] = None
-        elif hasattr(value, "__array__") and not is_data(value) and not np.isscalar(value):
-            kind = type(value)
-            found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
-        elif isinstance(value, str):
-            found[f"argument '{name}' is a string"] = None
-        elif isinstance(value, Iterable) and not is_data(value):
-            found[f"argument '{name}' is a {type(value).__name__}, and no array"] = None
-    return list(found)
-
-
-def _needs_a_column_read(value: Any) -> bool:
-    return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
-
-
-#: by the beginning of a data type, the numbers in a column of pandas or in an array
-_READ = {
-    "category": "{0}.cat.codes.to_numpy(), labels from 0, of a Series with nothing missing",
-    "datetime64": '(({0} - {0}.min()) / np.timedelta64(1, "D")).astype(float), days since the first',
-    "timedelta64": '({0} / np.timedelta64(1, "D")).astype(float), in days',
-    "period": '{0}.astype("int64"), the number of each period',
-    "interval": "pandas.IntervalIndex({0}).mid.to_numpy(), the middles",
-}
-_LABELS = "np.asarray({0}, float) with nothing missing, and of labels np.unique({0}, return_inverse=True)[1]"
-_OF_TABLE = "{0}.to_numpy(float) with nothing missing, and of labels {0}.astype('category').cat.codes.to_numpy()"
-
-
-def _numbers_in(name: str, value: Any) -> str:
-    """How to read the numbers in a column."""
-    dtype = str(getattr(value, "dtype", ""))
-    other = _OF_TABLE if hasattr(value, "to_numpy") else _LABELS
-    ways = (way for start, way in _READ.items() if dtype.startswith(start))
-    return next(ways, other).format(name)
-
-
-def _no_labels(named: list[tuple[str, Any]], error: Exception) -> UnsupportedModel:
-    real = [f"argument '{k}' is of type {v.dtype}" for k, v in named if _is_real(v)]
-    return UnsupportedModel(
-        f"The model takes for labels what are no whole numbers: {str(error).splitlines()[0]}.",
-        causes=real,
-        remedy="pass labels as integers from 0, np.asarray(g, int), of a column with nothing missing.",
-    )
-
-
-def _is_real(value: Any) -> bool:
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def _too_narrow(named: list[tuple[str, Any]]) -> UnsupportedModel:
@@ -332,10 +287,6 @@ def _named(
             leaves = jax.tree_util.tree_leaves_with_path(_in_order(value), is_leaf)
             found += [(name + keystr(path), leaf) for path, leaf in leaves]
     return found
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def positional_names(model: Callable, count: int) -> list[str]:

@@ -16,7 +16,6 @@ from numpyro.distributions import (
     Distribution,
     ExpandedDistribution,
     Independent,
-    Kumaraswamy,
     MaskedDistribution,
     constraints,
 )
@@ -68,8 +67,6 @@ def supports_data(site: dict) -> Bool[Array, ""]:
     fn, value = site["fn"], jnp.asarray(site["value"])
     if value.ndim < fn.event_dim:  # one datum for the whole event
         value = jnp.broadcast_to(value, fn.event_shape)
-    if isinstance(unwrapped(fn), Kumaraswamy):  # which takes a 1 for a number a little less
-        value = jnp.where(value == 1, jnp.nan, value)
     inside = jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
     return inside & ~jnp.any(never_seen(fn, value))
 

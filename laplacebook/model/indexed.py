@@ -26,12 +26,14 @@ class Indexed(NamedTuple):
         last: the largest that fits, one for each column of the values; None if a larger one may be.
         beside: how far below and above the entries one may be, where JAX takes zeros for it; None
             where it takes another entry.
+        is_count: whether they say how often each is taken, so that their sum is the size.
     """
 
     values: Atom
     size: int
     last: tuple[int, ...] | None
     beside: tuple[int, int] | None = None
+    is_count: bool = False
 
 
 def indexed(equation: Equation, made: dict[int, Equation]) -> list[Indexed]:
@@ -62,6 +64,8 @@ def indexed(equation: Equation, made: dict[int, Equation]) -> list[Indexed]:
     else:
         return []
     sizes, last = [shapes[0][i] for i in axes], [shapes[0][i] - window[i] for i in axes]
+    if name == "scatter-add" and (counts := _counts(parts[0], made)) is not None:
+        return [Indexed(counts, sizes[0], None, is_count=True)]
     if len(parts) < len(last):  # several columns that were not put together here
         return [] if own else [Indexed(parts[0], min(sizes), tuple(last))]
     found = []
@@ -76,6 +80,18 @@ def indexed(equation: Equation, made: dict[int, Equation]) -> list[Indexed]:
             beside = (1, 1) if isinstance(atom, int) and not _is_given(atom, made) else (0, 0)
             found.append(Indexed(atom, size, (end,), beside if drops else None))
     return found
+
+
+def _counts(atom: Atom, made: dict[int, Equation]) -> Atom | None:
+    """How often each is taken, where ``jnp.repeat`` marks the first of each: at the sums of those before it."""
+    sums = _made_by("cumsum", _before_wrapping(atom, made) or atom, made)
+    shifted = _made_by("scatter", sums.inputs[0], made) if sums else None
+    rolled = _made_by("concatenate", shifted.inputs[0], made) if shifted else None
+    slices = [_made_by("slice", x, made) for x in rolled.inputs[:2]] if rolled else []
+    match slices:
+        case [Equation() as last, Equation() as others] if _is_among(last.inputs[0], others):
+            return last.inputs[0]
+    return None
 
 
 def _chosen(equation: Equation, made: dict[int, Equation]) -> list[Indexed]:

@@ -47,6 +47,7 @@ class Index(NamedTuple):
         size: of the axis that is indexed; None for what becomes an index by rounding.
         last: the largest that fits, one for each column of the values; None if a larger one may be.
         beside: as :class:`~laplacebook.model.indexed.Indexed` has it.
+        is_count: the same.
         origin: the arrays of data that they are computed from.
     """
 
@@ -54,10 +55,13 @@ class Index(NamedTuple):
     size: int | None
     last: tuple[int, ...] | None
     beside: tuple[int, int] | None
+    is_count: bool
     origin: frozenset[int]
 
     def fits(self, values: Numbers) -> Bool[Numbers, "*B"]:
         """Which values are entries."""
+        if self.is_count:
+            return (values >= 0) & (values.sum() == self.size)
         if self.size is None:
             return jnp.isfinite(values)
         below, above = self.beside or (0, 0)
@@ -151,13 +155,18 @@ class Labels:
         return jnp.array([jnp.all(index.fits(values)) for index, values in pairs]).all()
 
     def first_beside(self, data: Sequence[Any]) -> tuple[Index, Any, list[int], bool] | None:
-        """The first index that is none: its value, where it stands, and whether an array of data has it there."""
+        """The first index that is none: its value, where it stands, and whether an array of data has it there.
+
+        Of counts the value is their sum.
+        """
         for index, values in zip(
             self.all_indices(), self.values(dict(enumerate(data))), strict=True
         ):
             wrong = ~np.asarray(index.fits(values))
             if wrong.any():
                 place = np.argwhere(wrong)[0].tolist()
+                if index.is_count:
+                    return index, int(np.sum(np.asarray(values))), [], True
                 value = np.asarray(values)[tuple(place)]
                 (one, *others) = sorted(index.origin)
                 same = not others and np.shape(data[one]) == np.shape(values)
@@ -199,7 +208,7 @@ def _look(equations: list[Equation], origins: dict[int, Origin]) -> Labels:
         (rounded,) = equation.inputs
         come_from = origin(rounded)
         if come_from and isinstance(rounded, int):
-            indices[rounded, None] = Index(rounded, None, None, None, come_from)
+            indices[rounded, None] = Index(rounded, None, None, None, False, come_from)
     in_order = sorted(indices.values(), key=lambda index: index.size is not None)
     return Labels(tuple(kept), tuple(in_order), tuple(loops))
 
@@ -210,7 +219,14 @@ def _require_held(values: Any, found: Indexed) -> None:
     Raises:
         UnsupportedModel: one is beside the entries.
     """
-    _, size, last, beside = found
+    _, size, last, beside, is_count = found
+    if is_count and not is_traced(values) and np.sum(values) != size:
+        raise UnsupportedModel(
+            f"The model repeats by counts that it holds itself, which add up to {np.sum(values)}, and it makes "
+            f"{size} entries of them.",
+            causes=["jnp.repeat(..., total_repeat_length=N), of which JAX fills up the rest"],
+            remedy="let the counts add up to the number of entries.",
+        )
     if last is None or is_traced(values) or not getattr(values, "is_fully_addressable", True):
         return
     seen, (below, above) = np.asarray(values), beside or (size, 0)

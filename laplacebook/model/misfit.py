@@ -41,6 +41,9 @@ def refuse_crossed(site: dict) -> None:
         raise _misfit(
             site["name"], shape, "distribution", base.batch_shape + base.event_shape, True
         )
+    if any(_size(shape[:cut], i) not in (1, size) for i, size in plates.items()):
+        sizes = tuple(plates.get(i, 1) for i in range(min(plates), 0))
+        raise _misfit(site["name"], shape, "plates", sizes + base.event_shape, True)
     together: Shape = ()
     for what, own in {"distribution": base.batch_shape, **_beside(site, base)}.items():
         event = base.event_shape if what == "distribution" else ()
@@ -93,7 +96,7 @@ def _misfit(name: str, data: Shape, what: str, own: Shape, apart: bool) -> Unsup
             "a column of shape (N, 1) where a vector of shape (N,) is meant: y[:, None], "
             "table[['y']].to_numpy(), X @ w with w of shape (D, 1)",
             "parameters of one distribution, its mask or its scale, of which one is such a column",
-            "features and outcomes with different numbers of rows",
+            "features and outcomes with different numbers of rows, or a plate of another size",
         ],
         remedy="flatten the column (np.ravel(y), y.reshape(-1), (X @ w)[:, 0]), or give each axis a "
         "numpyro.plate.",
@@ -154,6 +157,27 @@ def refuse_crossed_factors(program: ClosedJaxpr, names: Sequence[str]) -> None:
             )
 
 
+def refuse_crossed_outcome(program: ClosedJaxpr) -> None:
+    """Refuse an outcome of new arguments that has such pairs.
+
+    Args:
+        program: whose result is computed from the mean and the variance of the outcome.
+
+    Raises:
+        UnsupportedModel: it has.
+    """
+    equations, results = all_equations_of(program)
+    crossed = _crossings(equations)
+    found = crossed.get(_key(results[0]))
+    if found is not None:
+        raise UnsupportedModel(
+            f"With the new arguments the outcome has the pairs of a column of shape {(found, 1)} and of a vector "
+            f"of shape {(found,)}: {found} predictions for each row.",
+            causes=["an argument of shape (N, 1) where a vector of shape (N,) was fitted"],
+            remedy="flatten the column: np.ravel(x), or table['x'] for table[['x']].",
+        )
+
+
 def _key(atom: Atom) -> int | tuple[str, int]:
     return ("held", id(atom.value)) if isinstance(atom, Constant) else atom
 
@@ -183,7 +207,7 @@ def _crossings(equations: Sequence[Equation]) -> dict[Any, int]:
                 pairs[out] = pairs[known[0]]
             elif _is_column(before) and known[0] in columns and shape == (before[0],) * 2:
                 columns.add(out)
-            elif len(before) == 1 and len(shape) == 2 and shape[1:] == before and _along(source):
+            elif _is_row(before, shape, known[0] in rows) and _along(source):
                 rows.add(out)
             else:
                 plain.add(out)
@@ -203,10 +227,15 @@ def _crossings(equations: Sequence[Equation]) -> dict[Any, int]:
     return pairs | sums
 
 
+def _is_row(before: Shape, shape: Shape, was: bool) -> bool:
+    """Whether a vector becomes a row, or a row is repeated."""
+    return len(shape) == 2 and (before == shape[1:] or (was and before == (1, *shape[1:])))
+
+
 def _is_column(shape: Shape) -> bool:
     return len(shape) == 2 and shape[0] > 1 == shape[1]
 
 
 def _along(source: object) -> bool:
     """Whether a vector becomes a row of a matrix, or all of its rows."""
-    return source.params.get("broadcast_dimensions", (1,)) == (1,)  # type: ignore[attr-defined]
+    return source.params.get("broadcast_dimensions", (1,))[-1:] == (1,)  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from numpyro.distributions import Distribution
+from numpyro.distributions import Distribution, Independent
+from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.pytrees import is_traced
@@ -18,6 +19,7 @@ from laplacebook.model.distributions import (
     parameters,
     supports_data,
 )
+from laplacebook.model.edges import at_edge
 from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.labels import Labels
 
@@ -85,6 +87,8 @@ def no_entry(call: Call, labels: Labels) -> NonFinite | None:
         return None
     index, value, place, is_given = found
     names = " and ".join(f"'{call.array_names[i]}'" for i in sorted(index.origin))
+    if index.is_count:
+        return _not_as_many(names, value, index.size)
     at = f", first at {place}" if place else ""
     if is_given:
         what = f"Argument {names} has the label {value}{at}"
@@ -103,6 +107,18 @@ def no_entry(call: Call, labels: Labels) -> NonFinite | None:
         remedy="number the groups from 0, np.unique(g, return_inverse=True)[1], and make as many entries "
         "as there are groups; leave out rows without a label, or give them label 0 and hide them with "
         "numpyro.handlers.mask." + (_WITH_ZEROS if index.beside is not None else ""),
+    )
+
+
+def _not_as_many(names: str, total: int, size: int | None) -> NonFinite:
+    return NonFinite(
+        f"The counts of argument {names} add up to {total}, and the model makes {size} entries of them.",
+        causes=[
+            "jnp.repeat(..., total_repeat_length=N) with counts of other rows than the outcomes: JAX repeats "
+            "the last until there are N, or drops what is more",
+        ],
+        remedy="let the counts add up to the number of outcomes; entries beyond those that are meant get a group "
+        "of their own, as a count more, and are hidden with numpyro.handlers.mask.",
     )
 
 
@@ -211,9 +227,13 @@ def _no_density(
     site: dict, log_density: float, at: str, arguments: list[str], or_else: str
 ) -> NonFinite:
     part = "likelihood" if site["is_observed"] else "prior or the transform of its support"
+    outcome, is_at_edge = _without_density(site) if site["is_observed"] else ("", False)
+    if is_at_edge:
+        return _on_the_edge(site, outcome)
+    first = f", first for the outcome {outcome}" if outcome and not arguments else ""
     return NonFinite(
         f"The log density of site '{site['name']}' is {log_density} at the point where the search "
-        f"stood, {at}{because(arguments)}.",
+        f"stood, {at}{first}{because(arguments)}.",
         causes=[
             f"the {part} is not defined there (a negative scale, a probability above one)",
             "data outside the support of the likelihood",
@@ -221,6 +241,37 @@ def _no_density(
         ],
         remedy="check the model and its data there, or pass start= with values of the latent sites."
         + or_else,
+    )
+
+
+def _without_density(site: dict) -> tuple[str, bool]:
+    """The first outcome whose log density is not finite, with its place, and whether all such are on the edge."""
+    fn, value = site["fn"], site["value"]
+    while isinstance(fn, Independent):
+        fn = fn.base_dist
+    with validation_enabled(False):
+        wrong = ~np.isfinite(np.asarray(fn.log_prob(value)))
+    if not wrong.any():
+        return "", False
+    place = np.argwhere(wrong)[0].tolist()
+    outcomes = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), fn.shape()))[wrong]
+    where = f" at {place}" if place else ""
+    on_edge = np.asarray(at_edge(fn, outcomes)).reshape(len(outcomes), -1).any(1)
+    is_continuous = not fn.support.is_discrete
+    return f"{outcomes[0].tolist()}{where}", is_continuous and bool(on_edge.all())
+
+
+def _on_the_edge(site: dict, outcome: str) -> NonFinite:
+    return NonFinite(
+        f"The outcome {outcome} of site '{site['name']}' lies at the edge of the support of its likelihood, "
+        f"{type(site['fn']).__name__}, where the density is zero or infinite.",
+        causes=[
+            "a number that was rounded, or one below what can be detected",
+            "zeros of another kind than the rest, such as days without rain",
+        ],
+        remedy="say of what was rounded that it is censored (numpyro.distributions.LeftCensoredDistribution), or "
+        "put half of the unit there; of zeros of another kind observe whether it is one at a Bernoulli site, and "
+        "the rest at this one.",
     )
 
 

@@ -94,6 +94,12 @@ def find_sites(call: Call, space: str) -> tuple[tuple[Site, ...], frozenset[str]
     except _NOT_CONCRETE as error:
         raise _needs_values(error) from error
     except AssertionError as error:
+        if "size of plate" in str(error):
+            raise UnsupportedModel(
+                "A plate of the model has no element.",
+                causes=["data without rows, or without groups"],
+                remedy="check the shapes of the arguments.",
+            ) from error
         if "unique names" not in str(error):
             raise
         raise UnsupportedModel(
@@ -220,6 +226,12 @@ def _latent_sites(trace: dict, space: str) -> list[Site]:
             causes=["every sample site has obs=", "the function is not a NumPyro model"],
             remedy="leave out obs= for the quantities to be inferred.",
         )
+    for site in latent:
+        if not isinstance(site["name"], str):
+            raise UnsupportedModel(
+                f"The latent site {site['name']!r} has a name that is no string.",
+                remedy=f"call it {str(site['name'])!r}.",
+            )
     return [
         Site(
             site["name"],

@@ -40,7 +40,8 @@ def _exchanged(part: Any) -> Any:
         return part
     new: Any = object.__new__(_EXACT[type(part)])
     vars(new).update(vars(part))
-    new.base_dist = right_in_tails(part.base_dist)
+    if hasattr(part, "base_dist"):
+        new.base_dist = right_in_tails(part.base_dist)
     return new
 
 
@@ -139,7 +140,24 @@ class IntervalCensoredDistribution(censored.IntervalCensoredDistribution):
         return jnp.select(cases, values)
 
 
+class OrderedLogistic(dist.OrderedLogistic):
+    """Classes between cut points, in either tail."""
+
+    def log_prob(self, value: Any) -> Array:
+        """The log probability: of sigma(b) - sigma(a) = sigma(b) sigma(-a) (1 - exp(a - b))."""
+        infinite = jnp.full_like(self.cutpoints[..., :1], jnp.inf)
+        ends = jnp.concatenate([-infinite, self.cutpoints, infinite], axis=-1)
+        value, predictor = jnp.asarray(value), jnp.asarray(self.predictor)
+        shape = jnp.broadcast_shapes(value.shape, predictor.shape, ends.shape[:-1])
+        ends = jnp.broadcast_to(ends, (*shape, ends.shape[-1]))
+        places = jnp.broadcast_to(value, shape)[..., None]
+        low, high = (jnp.take_along_axis(ends, places + i, axis=-1)[..., 0] for i in (0, 1))
+        inside = jax.nn.log_sigmoid(high - predictor) + jax.nn.log_sigmoid(predictor - low)
+        return inside + jnp.log(-jnp.expm1(low - high))
+
+
 _EXACT = {
+    dist.OrderedLogistic: OrderedLogistic,
     truncated.LeftTruncatedDistribution: LeftTruncatedDistribution,
     truncated.RightTruncatedDistribution: RightTruncatedDistribution,
     truncated.TwoSidedTruncatedDistribution: TwoSidedTruncatedDistribution,

@@ -19,6 +19,7 @@ from numpyro.primitives import Messenger
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.distributions import unwrapped
+from laplacebook.model.edges import right_at_edges
 from laplacebook.model.tails import right_in_tails
 
 
@@ -74,6 +75,7 @@ class InWorkingPrecision(Messenger):
                     remedy="pass their real part, if that is what was counted.",
                 )
             message["value"] = _read(fn, message["value"])
+            message["fn"] = right_at_edges(message["fn"])
 
 
 def _has_matrices(part: Any) -> bool:

@@ -124,10 +124,11 @@ def _by_rows(
 
     None if by its shapes the predictor has no rows.
     """
-    observed: list[str] = []
+    observed: dict[str, int] = {}
 
     def latent(parts: dict[str, Array]) -> dict[str, Array]:
-        values, observed[:] = latent_values(density, parts)
+        values, axes = latent_values(density, parts)
+        observed.update(axes)
         return values
 
     # Once, and outside of the loop: this runs the model on the data of the fit.

@@ -1,7 +1,7 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -18,6 +18,8 @@ from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import innermost, unwrapped
 from laplacebook.model.labels import Labels, marked
+from laplacebook.model.misfit import refuse_crossed_outcome
+from laplacebook.model.trace import valid_parameters
 from laplacebook.model.working_precision import InWorkingPrecision
 from laplacebook.predictive.new_entries import NewEntries, known
 
@@ -36,15 +38,17 @@ class Outcome:
         kind: ``"bernoulli"``, ``"categorical"``, ``"normal"``, ``"angle"`` or ``"other"``.
         predictor: logits of shape (*N) or (*N, C), the mean of a normal, or the mean.
         mean: of the outcome, of the shape of the predictor; of a categorical one, probabilities; of
-            an angle its direction. NaN where it is not within the support.
+            an angle its direction. NaN where it is not within the support, or a parameter is not valid.
         variance: of the outcome, given the parameters; of an angle 1 - |E exp(i y)|. NaN where it
             is negative.
+        grown: whether it has more axes than the data of the fit.
     """
 
     kind: str = field(metadata=STATIC)
     predictor: Any  # an array, or what a JAX transformation puts in its place
     mean: Any
     variance: Any
+    grown: bool = field(metadata=STATIC, default=False)
 
 
 def outcome_at(
@@ -73,8 +77,8 @@ def outcome_at(
 
 def latent_values(
     density: ModelDensity, u: Float[Array, " D"] | Mapping
-) -> tuple[dict[str, Array], list[str]]:
-    """The latent sites at u, on the scale of the model, and the names of its observed sites.
+) -> tuple[dict[str, Array], dict[str, int]]:
+    """The latent sites at u, on the scale of the model, and its observed sites with how many axes their data have.
 
     A factor is one only where there is nothing else.
 
@@ -87,27 +91,28 @@ def latent_values(
     outcomes = [
         name for name in observed if not isinstance(unwrapped(trace[name]["fn"]), dist.Unit)
     ]
-    return {s.name: trace[s.name]["value"] for s in density.sites}, outcomes or observed[:1]
+    axes = {name: jnp.ndim(trace[name]["value"]) for name in outcomes or observed[:1]}
+    return {s.name: trace[s.name]["value"] for s in density.sites}, axes
 
 
 def outcome_given(
-    new: Call, values: dict[str, Array], observed: list[str], site: str | None = None
+    new: Call, values: dict[str, Array], observed: Mapping[str, int], site: str | None = None
 ) -> Outcome:
     """The outcome of new arguments, given the latent sites.
 
     Args:
         new: a call of the model with the new arguments.
         values: of the latent sites, on the scale of the model.
-        observed: the names of the sites that the fit observed.
+        observed: the sites that the fit observed, with how many axes their data have.
         site: the one of them to predict; needed if there are several.
 
     Raises:
         ValueError: the model cannot run with the new arguments, or has no such site.
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
-    name = _observed(observed, site)
+    name = _observed(list(observed), site)
     trace = _run(new, known(values))
-    fit = loud(labels_given(new, values).fit(new.arrays), jnp.result_type(float))
+    fit = labels_given(new, values).fit(new.arrays)
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
         if unknown and other not in (*values, *observed):
@@ -127,8 +132,11 @@ def outcome_given(
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
     fn = trace[name]["fn"]
+    fit &= valid_parameters({name: trace[name]})
+    grown = len(fn.shape()) > max(observed[name], fn.event_dim)
     try:
-        return jax.tree.map(lambda x: x * fit, _outcome(fn))
+        outcome = _outcome(fn)
+        return replace(jax.tree.map(lambda x: x * loud(fit, x.dtype), outcome), grown=grown)
     except NotImplementedError as error:
         if _is_direction(fn):
             raise UnsupportedModel(
@@ -179,6 +187,29 @@ def labels_given(new: Call, values: dict[str, Array]) -> Labels:
     return Labels.of(jax.make_jaxpr(run)(*new.arrays))
 
 
+def refuse_crossed_arguments(
+    density: ModelDensity, new: Call, u: Float[Array, " D"], site: str | None, **key: Any
+) -> None:
+    """Refuse new arguments of which a column, of shape (N, 1), meets a vector, of shape (N,), in the outcome.
+
+    Args:
+        density: the model and the arguments that it was fitted to.
+        new: a call of the same model with the new arguments.
+        u: the latent sites, shape (D,).
+        site: the observed site; needed if there are several.
+        key: as :func:`outcome_at` has it.
+
+    Raises:
+        UnsupportedModel: they do.
+    """
+
+    def run(u: Array, *arrays: Any) -> Array:
+        outcome = outcome_at(density, new.with_arrays(arrays), u, site, **key)
+        return outcome.mean + outcome.variance
+
+    refuse_crossed_outcome(jax.make_jaxpr(run)(u, *new.arrays))
+
+
 def _observed(names: list[str], site: str | None) -> str:
     if site in names:
         return site
@@ -193,7 +224,7 @@ def _run(new: Call, value: Callable[[dict], Array | None]) -> dict:
     substituted = handlers.substitute(new.function, substitute_fn=value)
     seeded = handlers.seed(substituted, jax.random.key(0))
     try:
-        with validation_enabled(False), InWorkingPrecision():
+        with validation_enabled(False), InWorkingPrecision(), new.arrays_blamed():
             return handlers.trace(seeded).get_trace(*args, **kwargs)
     except (TypeError, ValueError, AssertionError) as error:
         shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]
@@ -243,7 +274,8 @@ def _in_support(support: constraints.Constraint, mean: Array) -> Array | bool:
 
 
 def _broadcast(kind: str, shape: tuple, *parts: ArrayLike) -> Outcome:
-    return Outcome(kind, *(jnp.broadcast_to(_float(part), shape) for part in parts))
+    predictor, mean, variance = (jnp.broadcast_to(_float(part), shape) for part in parts)
+    return Outcome(kind, predictor, mean, variance)
 
 
 def _float(part: ArrayLike) -> Array:

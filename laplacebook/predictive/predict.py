@@ -38,6 +38,7 @@ from laplacebook.predictive.outcomes import (
     labels_given,
     latent_values,
     outcome_at,
+    refuse_crossed_arguments,
     with_new_entries,
 )
 from laplacebook.predictive.prediction import Prediction
@@ -160,6 +161,8 @@ def predict(
         return _over_joint_draws(approx, new, method, key, num_samples, site, with_spread)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
     kind, shape = shapes.kind, shapes.predictor.shape
+    if shapes.grown:
+        refuse_crossed_arguments(density, new, approx.mode_vector, site)
     as_spread = with_spread and kind in _CLASSES
     methods = _WITH_SPREAD if as_spread else METHODS[kind]
     method = methods[0] if method is None else method
@@ -223,6 +226,8 @@ def _over_joint_draws(
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, point, key=to_new)
     _warn_of_doubt(approx, "monte_carlo")
     draws = approx.sample_vector(to_draw, (num_samples,))
+    if shapes.grown:
+        refuse_crossed_arguments(density, new, draws[0], site, key=to_new)
     found = outcome_over_draws(density, new, draws, site, to_new)
     _require_finite(density, new, draws[0], found.mean, to_new)
     return _of_averages(shapes.kind, found, num_samples, with_spread, has_mode=False)
@@ -339,6 +344,7 @@ def _require_finite(
         "There is no prediction for these new arguments.",
         causes=new.not_finite()
         or [
+            "with them a parameter of the outcome's distribution is not valid, such as a negative scale",
             "the outcome's distribution has no mean, as the Cauchy distribution has none, nor an angle "
             "that is uniform; or the formula for it gives one outside of its support",
             "the outcome depends on others that are not known (an autoregressive model)",

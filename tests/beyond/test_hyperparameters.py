@@ -86,6 +86,8 @@ def test_named():
 WRONG = {
     "unknown": (["tau", "a"], ValueError, r"are \['mu', 'tau', 'theta'\]: \['a'\] is none of them"),
     "none": ([], ValueError, r"over is the name, or names, of latent sites, not \[\]"),
+    "no names": ([3], TypeError, r"over is the name, or names, of latent sites, not \[3\]"),
+    "a number": (3, TypeError, "over is the name, or names, of latent sites, not 3"),
     "all": (["mu", "tau", "theta"], ValueError, "none would be left as an effect"),
     "an effect": (
         "theta",
@@ -96,6 +98,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_choice_is_refused(case):
     over, error, words = WRONG[case]

@@ -214,6 +214,14 @@ def test_refused(case):
         lb.laplace(lb.marginalize(groups, sites), Y)
 
 
+@pytest.mark.usefixtures("types_unchecked")
+def test_what_is_no_name_and_no_model():
+    with pytest.raises(TypeError, match="sites is the name, or names, of latent sites, not 3"):
+        lb.marginalize(groups, 3)
+    with pytest.raises(TypeError, match="A model is a function of its data, not 3"):
+        lb.marginalize(3, "z")
+
+
 def test_refused_structure_dependence_and_missing_values(marginal, approx):
     with pytest.raises(ValueError, match='structure is "dense"'):
         lb.marginalize(groups, "z", structure="banded")

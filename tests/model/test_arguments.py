@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro import handlers
 
@@ -201,3 +202,64 @@ def test_two_sites_of_one_name_are_named():
 
     with pytest.raises(lb.UnsupportedModel, match=r"two sites of one name: .*\n?.*`a` duplicated"):
         lb.laplace(model, np.array(1.0))
+
+
+def test_an_option_that_there_is_none_of_is_no_argument_of_the_wrong_kind():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'structur'"):
+        lb.laplace(model, np.ones(2), structur="dense")
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_what_is_no_function():
+    with pytest.raises(TypeError, match="A model is a function of its data, not 3"):
+        lb.laplace(3)
+
+
+@pytest.mark.parametrize("name", [3, None, ("a", 1)])
+def test_a_name_that_is_no_string(name):
+    def named(y):
+        numpyro.sample("y", dist.Normal(numpyro.sample(name, dist.Normal(0, 1)), 1), obs=y)
+
+    with pytest.raises(lb.UnsupportedModel, match="has a name that is no\\s+string"):
+        lb.laplace(named, np.ones(2))
+
+
+def shaped(y):
+    numpyro.sample("z", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(0, 1).expand(y.shape), obs=y)
+
+
+def test_a_list_of_which_the_model_reads_the_shape():
+    with pytest.raises(lb.UnsupportedModel, match="argument 'y' is a list of numbers"):
+        lb.laplace(shaped, [1.0, 2.0])
+
+
+def test_a_column_that_the_model_reads_itself():
+    def reads(y):
+        shaped(y.values)
+
+    with pytest.raises(lb.UnsupportedModel, match=r"reads 'values'(?s:.)*leave\s+\.values"):
+        lb.laplace(reads, pd.Series([1.0, 2.0]))
+
+
+def test_a_mistake_in_the_model_is_its_own():
+    def mistaken(y):
+        shaped(y)
+        return object().shape
+
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'shape'"):
+        lb.laplace(mistaken, np.ones(2))
+
+
+def test_plates_of_other_sizes():
+    def in_a_plate(y, size):
+        numpyro.sample("z", dist.Normal(0, 1))
+        with numpyro.plate("N", size):
+            numpyro.sample("y", dist.Normal(0, 1), obs=y)
+
+    with pytest.raises(
+        lb.UnsupportedModel, match=r"of shape \(6,\), and its\s+plates, of shape \(60,\)"
+    ):
+        lb.laplace(in_a_plate, np.ones(6), 60)
+    with pytest.raises(lb.UnsupportedModel, match="A plate of the model has no element"):
+        lb.laplace(in_a_plate, np.ones(0), 0)

@@ -219,3 +219,34 @@ def test_what_is_mixed_is_exchanged_too():
     fn = right_in_tails(dist.MixtureGeneral(mixing, censored))
     expected = np.logaddexp(stats.norm.logsf(30), stats.norm.logsf(29)) - np.log(2)
     assert float(fn.log_prob(30.0)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("predictor", [-700.0, -40.0, -35.0, 0.3, 35.0, 40.0, 700.0])
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_ordered_classes(predictor, label):
+    with mp.workdps(700):
+        ends = [-mp.inf, mp.mpf(-1), mp.mpf("1.5"), mp.inf]
+        below = [
+            0 if i == 0 else 1 if i == 3 else 1 / (1 + mp.exp(predictor - e))
+            for i, e in enumerate(ends)
+        ]
+        expected = float(mp.log(below[label + 1] - below[label]))
+
+    def log_prob(predictor, cut=1.5):
+        return right_in_tails(dist.OrderedLogistic(predictor, jnp.array([-1.0, cut]))).log_prob(
+            label
+        )
+
+    assert float(log_prob(predictor)) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    slope = (log_prob(predictor + 1e-5) - log_prob(predictor - 1e-5)) / 2e-5
+    assert float(jax.grad(log_prob)(predictor)) == pytest.approx(float(slope), rel=1e-5, abs=1e-6)
+    assert np.isfinite(jax.grad(log_prob, 1)(predictor, 1.5))
+
+
+def test_ordered_classes_of_several_rows_and_cut_points():
+    predictors, labels = jnp.array([0.2, -0.4, 1.3]), np.array([2, 0, 1])
+    for cuts in (jnp.array([-1.0, 0.5]), jnp.array([[-1.0, 0.5], [-0.3, 0.4], [0.1, 2.0]])):
+        theirs = dist.OrderedLogistic(predictors, cuts)
+        np.testing.assert_allclose(
+            right_in_tails(theirs).log_prob(labels), theirs.log_prob(labels), rtol=1e-12
+        )

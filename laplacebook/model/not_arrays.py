@@ -1,0 +1,101 @@
+"""Arguments that are no arrays of numbers: what they are, and how to read the numbers in them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from laplacebook.base.errors import UnsupportedModel
+from laplacebook.model.fingerprint import is_data
+
+_NUMBERS = bool | int | float | complex
+
+
+def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
+    """Which arguments hold numbers, or should, and yet are no arrays of numbers.
+
+    Returns:
+        One phrase an argument, such as ``"argument 'y' is a list"``.
+    """
+    found: dict[str, None] = {}
+    for name, value in named:
+        if is_sequence(value):
+            leaves = jax.tree.leaves(value)
+            if not leaves:
+                found[f"argument '{name}' is an empty {type(value).__name__}"] = None
+            for kind, what in (
+                (_NUMBERS, "numbers"),
+                (str, "strings"),
+                (_NUMBERS | jax.Array, "arrays"),
+            ):
+                if leaves and all(isinstance(leaf, kind) for leaf in leaves):
+                    found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
+        elif isinstance(value, np.ndarray) and not is_data(value):
+            found[f"argument '{name}' is an array of {value.dtype.name} values"] = None
+        elif hasattr(value, "__array__") and not is_data(value) and not np.isscalar(value):
+            kind = type(value)
+            found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
+        elif isinstance(value, str):
+            found[f"argument '{name}' is a string"] = None
+        elif isinstance(value, Iterable) and not is_data(value):
+            found[f"argument '{name}' is a {type(value).__name__}, and no array"] = None
+    return list(found)
+
+
+def needs_a_column_read(value: Any) -> bool:
+    """Whether a value is a table, a column or an array that is none of numbers."""
+    return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
+
+
+#: by the beginning of a data type, the numbers in a column of pandas or in an array
+_READ = {
+    "category": "{0}.cat.codes.to_numpy(), labels from 0, of a Series with nothing missing",
+    "datetime64": '(({0} - {0}.min()) / np.timedelta64(1, "D")).astype(float), days since the first',
+    "timedelta64": '({0} / np.timedelta64(1, "D")).astype(float), in days',
+    "period": '{0}.astype("int64"), the number of each period',
+    "interval": "pandas.IntervalIndex({0}).mid.to_numpy(), the middles",
+}
+_LABELS = "np.asarray({0}, float) with nothing missing, and of labels np.unique({0}, return_inverse=True)[1]"
+_OF_TABLE = "{0}.to_numpy(float) with nothing missing, and of labels {0}.astype('category').cat.codes.to_numpy()"
+
+
+def numbers_in_column(name: str, value: Any) -> str:
+    """How to read the numbers in a column."""
+    dtype = str(getattr(value, "dtype", ""))
+    other = _OF_TABLE if hasattr(value, "to_numpy") else _LABELS
+    ways = (way for start, way in _READ.items() if dtype.startswith(start))
+    return next(ways, other).format(name)
+
+
+def no_labels(named: list[tuple[str, Any]], error: Exception) -> UnsupportedModel:
+    """The error for labels that are no whole numbers."""
+    real = [f"argument '{k}' is of type {v.dtype}" for k, v in named if _is_real(v)]
+    return UnsupportedModel(
+        f"The model takes for labels what are no whole numbers: {str(error).splitlines()[0]}.",
+        causes=real,
+        remedy="pass labels as integers from 0, np.asarray(g, int), of a column with nothing missing.",
+    )
+
+
+def _is_real(value: Any) -> bool:
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether a value is a list or a tuple."""
+    return isinstance(value, list | tuple)
+
+
+def no_attribute(error: AttributeError) -> UnsupportedModel:
+    """The error for a model that reads of a JAX array what it has not."""
+    attribute = str(error).split()[-1]
+    return UnsupportedModel(
+        f"The model reads '{attribute}' of what is a JAX array while it is fitted, and has no such attribute.",
+        causes=[
+            "a column of a table, which comes as an array of its numbers: leave .values or .to_numpy() out",
+            "a method of NumPy that JAX has not",
+        ],
+        remedy="compute with jax.numpy in the model, and do the rest before the fit.",
+    )
