@@ -40,7 +40,7 @@ _JOINT = 2048  # draws of all sites together, each with a fit of the effects
 _HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
-_SEARCHES = {Conditional: 8, SparseConditional: 2}  # for other modes of the effects
+_SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
 # as most: all layers have the same share of a mean that does not exist.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from scipy.special import expit
 
 from laplacebook.beyond.conditional import AnyConditional, Effects
 from laplacebook.beyond.other_outer_modes import draws_given
@@ -16,9 +17,8 @@ SHARE = 0.01  # of the mass at a point: with less a mode does not matter
 _WIDE = 10.0  # conditional standard deviations about the mode, where the prior says little
 _SAME = 0.1  # standard deviations: nearer points are one mode
 _CLEAR = 3.0  # conditional standard deviations of an effect that has moved on its own
-_LOOKED = 256  # effects that have, of which the log joint is looked at
+_LOOKED = 256  # effects that have, of which the log joint is looked at, for each search
 _SINGLES = 16  # searches from where one effect has moved
-_ENDS = 4  # from which single effects are moved
 
 
 class InnerModes(NamedTuple):
@@ -72,12 +72,7 @@ def other_inner_modes(
     best = max(index, key=lambda k: gain[k])
     if _share(gain[best]) > SHARE:
         return _told(nodes, best, found.mode[best], _share(gain[best]))
-    ends = np.flatnonzero(gain > -np.inf)
-    for k in ends[np.argsort(-gain[ends])][:_ENDS]:
-        single = _of_single_effects(effects, nodes, k, found)
-        if single is not None:
-            return single
-    return None
+    return _of_single_effects(effects, nodes, found, np.flatnonzero(gain > -np.inf))
 
 
 def inner_modes_at(
@@ -131,27 +126,31 @@ def _gain(
 
 
 def _of_single_effects(
-    effects: Effects, nodes: AnyConditional, k: np.intp, found: AnyConditional
+    effects: Effects, nodes: AnyConditional, found: AnyConditional, ends: Int[np.ndarray, " E"]
 ) -> InnerModes | None:
-    """Those at which a single effect is where a search for all has ended."""
-    node, mode = nodes.at(slice(k, k + 1)), nodes.mode[k]
-    away = found.mode[k] - mode
-    order = np.argsort(-abs(away) / node.deviations[0])[:_LOOKED]
-    which = order[abs(away[order]) > _CLEAR * node.deviations[0][order]]
-    if not which.size:
-        return None
-    ways = node.ways(0, which) * (away / node.deviations[0])[which, None]
-    points = mode + np.concatenate([np.zeros((1, mode.size)), ways])
-    heights = effects.log_joint(node.hyper, points[None])[0]
-    masses = heights[1:] + np.log(found.deviations[k] / node.deviations[0])[which]
-    best = np.argsort(-masses)[:_SINGLES]
-    best = best[masses[best] - heights[0] > np.log(SHARE / _LOOKED)]
-    index = np.full(len(best), k)
-    ended = effects.given(nodes.hyper[index], points[1:][best])
+    """Those at the first node at which a single effect is where searches for all have ended."""
+    mode, deviations = nodes.mode[0], nodes.deviations[0]
+    start = {}  # of each effect the mass there, about, and the point
+    for k in ends:
+        away = found.mode[k] - nodes.mode[k]
+        order = np.argsort(-abs(away) / nodes.deviations[k])[:_LOOKED]
+        which = order[abs(away[order]) > _CLEAR * nodes.deviations[k][order]]
+        points = mode + nodes.ways(0, which) * (away / deviations)[which, None]
+        heights = effects.log_joint(nodes.hyper[:1], np.concatenate([mode[None], points])[None])[0]
+        widths = found.deviations[k][which] / deviations[which]
+        for effect, gain, point in zip(
+            which, heights[1:] - heights[0] + np.log(widths), points, strict=True
+        ):
+            if gain > start.get(effect, (np.log(SHARE / _LOOKED), point))[0]:
+                start[effect] = gain, point
+    best = sorted(start.values(), key=lambda one: -one[0])[:_SINGLES]
+    points = np.array([point for _, point in best]).reshape(-1, mode.size)
+    index = np.zeros(len(best), int)
+    ended = effects.given(nodes.hyper[index], points)
     gain = _gain(effects, nodes, index, ended)
     kept = _distinct(nodes, index, ended, gain)
     share = _share(np.logaddexp.reduce(gain[kept], initial=-np.inf))
-    return _told(nodes, k, ended.mode[kept[0]], share) if share > SHARE else None
+    return _told(nodes, 0, ended.mode[kept[0]], share) if share > SHARE else None
 
 
 def _distinct(
@@ -173,4 +172,4 @@ def _told(nodes: AnyConditional, k: int | np.integer, mode: np.ndarray, share: f
 
 
 def _share(gain: float) -> float:
-    return float(1 / (1 + np.exp(-gain)))
+    return float(expit(gain))
