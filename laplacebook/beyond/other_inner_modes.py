@@ -130,7 +130,9 @@ def _of_single_effects(
 ) -> InnerModes | None:
     """Those at the first node at which a single effect is where searches for all have ended."""
     mode, deviations = nodes.mode[0], nodes.deviations[0]
-    start = {}  # of each effect the mass there, about, and the point
+    start: dict[
+        int, tuple[float, np.ndarray]
+    ] = {}  # of each effect the mass there, about, and the point
     for k in ends:
         away = found.mode[k] - nodes.mode[k]
         order = np.argsort(-abs(away) / nodes.deviations[k])[:_LOOKED]

@@ -355,10 +355,12 @@ def positional_names(model: Callable, count: int) -> list[str]:
     return [*single[:count], *islice(extra, max(0, count - len(single)))]
 
 
-def within_handlers(model: Callable) -> Callable:
-    """The function that handlers of NumPyro are around, if any are."""
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
+def within_handlers(model: Any) -> Callable:
+    """The function that handlers of NumPyro are around, if any are, or whose sites are integrated out."""
+    if getattr(model, "is_marginal", False):
+        return within_handlers(model.model)
+    if isinstance(model, Messenger) and model.fn is not None:
+        return within_handlers(model.fn)
     return model
 
 
