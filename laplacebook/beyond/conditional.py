@@ -75,6 +75,16 @@ class Conditional(NamedTuple):
         """Half of the log determinant of the precision."""
         return -np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
 
+    def ways(self, k: int, which: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """How all effects move where one does by a standard deviation, and the others by their conditional means.
+
+        Args:
+            k: at which of the points.
+            which: those that move.
+        """
+        root = self.root[k]
+        return root[:, which].T @ root / self.deviations[k][which, None]
+
     def offsets(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "S d"]:
@@ -199,7 +209,7 @@ class Effects:
         For each effect along the line on which the others follow with their conditional means.
         """
         assert isinstance(at, Conditional)
-        ways = at.root[0].T @ at.root[0] / at.deviations[0][:, None]
+        ways = at.ways(0, np.arange(at.mode.shape[1]))
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
         hyper = np.repeat(at.hyper, len(offsets), axis=0)
         f, _ = self._looks(hyper, at.mode[0] + offsets)
@@ -216,7 +226,7 @@ class Effects:
         """
         assert isinstance(nodes, Conditional)
         number, size = nodes.mode.shape
-        ways = np.swapaxes(nodes.root, 1, 2) @ nodes.root / nodes.deviations[:, :, None]
+        ways = np.stack([nodes.ways(k, np.arange(size)) for k in range(number)])
         steps = places[:, None, None] * ways[:, None]
         points = nodes.mode[:, None, None] + steps
         heights = self.log_joint(nodes.hyper, points.reshape(number, -1, size))

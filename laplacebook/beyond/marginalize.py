@@ -45,7 +45,9 @@ def marginalize(
     where z is Gaussian given h and the data. Derivatives go through the mode of z, to second order, so
     that :func:`~laplacebook.laplace`, NumPyro's NUTS and SVI take it as any other model, under ``jit``,
     ``vmap`` and ``grad``. The mode is certified wherever the density is evaluated; where there is none
-    the density is NaN, and a fit of the marginal model says why.
+    the density is NaN, and a fit of the marginal model says why. Of several modes of z given h one is
+    counted, whatever takes the marginal model; :func:`~laplacebook.diagnose` of a fit of it searches for others at the
+    mode of h.
 
     The mode of the marginal model under :func:`~laplacebook.maximum_likelihood` is the estimate of TMB,
     glmmTMB and lme4 (``REML=FALSE``); with the fixed effects among the sites, under a flat prior

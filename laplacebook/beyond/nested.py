@@ -73,8 +73,9 @@ def nested(
     quadratic, nothing is approximated but an integral by a grid.
 
     Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
-    those that hold a hundredth of the mass, too. That none is found proves nothing;
-    :func:`~laplacebook.diagnose` searches again.
+    those that hold a hundredth of the mass, too. Of the effects given h one mode is counted. Where a few searches, at
+    points of the grid, find others with a hundredth of the mass there, as where signs may change, the fit is doubtful
+    and ``diagnose`` calls it bad. That none is found proves nothing; :func:`~laplacebook.diagnose` searches again.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on

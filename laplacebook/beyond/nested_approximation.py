@@ -15,7 +15,7 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
-from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.conditional import Conditional, Effects
 from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
     HyperMarginal,
@@ -23,9 +23,11 @@ from laplacebook.beyond.hyper_marginals import (
     plot_hyper_marginals,
 )
 from laplacebook.beyond.known_points import between_nodes
+from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
 from laplacebook.beyond.saved_nested import save
-from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.beyond.skewed_effects import SkewedEffects, systematic
 from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
+from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.functions import average, spread
 from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
@@ -38,6 +40,7 @@ _JOINT = 2048  # draws of all sites together, each with a fit of the effects
 _HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
+_SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
 # as most: all layers have the same share of a mean that does not exist.
@@ -177,11 +180,29 @@ class NestedApproximation(ByDraws):
             return plot_hyper_marginals(self.marginals)
         return super().plot(site, probability)
 
+    def search_inner_modes(self, key: Key[Array, ""], searches: int) -> InnerModes | None:
+        """Other modes of the effects, at points of the hyperparameters that stand for their posterior.
+
+        Args:
+            key: of the draws at which searches begin.
+            searches: how many, one at each point.
+        """
+        at = self.grid.conditional
+        drawn = systematic(at.log_marginal, searches)
+        drawn[0] = np.argmax(at.log_marginal)
+        return other_inner_modes(self.effects, at.at(drawn), self.start, key, searches)
+
+    @cached_property
+    def inner_modes(self) -> InnerModes | None:
+        """Other modes of the effects that a few searches have found, of which nothing is counted."""
+        return self.search_inner_modes(jax.random.key(0), _SEARCHES[type(self.grid.conditional)])
+
     @property
     def doubt_at_a_glance(self) -> str | None:
         """What :attr:`doubt` says where no diagnosis was asked, or one said usable.
 
-        That the skewness of an effect given the hyperparameters moves its mean by more than one of its
+        That the effects given the hyperparameters have other modes with a hundredth of their mass or more, by a few
+        searches. That the skewness of an effect given the hyperparameters moves its mean by more than one of its
         conditional standard deviations from the mode: the correction for it is of first order, and not to be
         trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all
         are equal to 10 %, as where rounding alone parts them). Below that it is no such reason by itself: it
@@ -190,6 +211,8 @@ class NestedApproximation(ByDraws):
         not made, would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that
         more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
         """
+        if self.inner_modes is not None:
+            return self.inner_modes.told(self.effects)
         shifts = self.skewed.shifts
         largest = int(np.argmax(abs(shifts)))
         if abs(shifts[largest]) > _SHIFT:

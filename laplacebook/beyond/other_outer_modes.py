@@ -1,8 +1,7 @@
 """Modes of the hyperparameters that a grid does not hold."""
 
-from functools import partial
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
@@ -31,15 +30,33 @@ def prior_draws(
         key: of the draws.
         number: of them.
     """
-    keys = split_into(key, -(-number // _DRAWS))
-    parts = [np.asarray(_prior_draws(effects.density, one, effects.over), float) for one in keys]
-    draws = np.concatenate(parts)[:number]
+    unknown = np.full((number, effects.density.dimension), np.nan)
+    draws = draws_given(effects.density, key, unknown)[:, effects.places[0]]
     return draws[np.isfinite(draws).all(axis=1)]
 
 
-@partial(jit_quickly, static_argnames="names")
-def _prior_draws(density: ModelDensity, key: Key[Array, ""], names: tuple[str, ...]) -> Array:
-    return jax.lax.map(partial(density.draw_start, names=names), jax.random.split(key, _DRAWS))
+def draws_given(
+    density: ModelDensity, key: Key[Array, ""], given: Float[np.ndarray, "M D"]
+) -> Float[np.ndarray, "M D"]:
+    """Draws of the prior given some of the coordinates.
+
+    Args:
+        density: the log joint.
+        key: of the draws.
+        given: the coordinates, NaN where they are drawn.
+    """
+    number = len(given)
+    parts = []
+    for i, one in enumerate(split_into(key, -(-number // _DRAWS))):
+        rows = given[np.minimum(np.arange(_DRAWS) + i * _DRAWS, number - 1)]
+        parts.append(np.asarray(_draws(density, one, jnp.asarray(rows, float)), float))
+    return np.concatenate(parts)[:number]
+
+
+@jit_quickly
+def _draws(density: ModelDensity, key: Key[Array, ""], given: Float[Array, "M D"]) -> Array:
+    keys = jax.random.split(key, _DRAWS)
+    return jax.lax.map(lambda point: density.draw_start(*point), (keys, given))
 
 
 def other_modes(

@@ -60,6 +60,10 @@ class SparseConditional(NamedTuple):
         """Of the effects at one of the points, factorised."""
         return SparsePrecision.of(self.layout, self.entries[k], self.left[k], self.middle[k])
 
+    def ways(self, k: int, which: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+        """As :meth:`~laplacebook.beyond.conditional.Conditional.ways`."""
+        return ways(self.precision(k), self.deviations[k], which)
+
     def offsets(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
     ) -> Float[np.ndarray, "S d"]:
@@ -79,3 +83,18 @@ class SparseConditional(NamedTuple):
             for row in np.flatnonzero(index == k):
                 found[row] = offset[row] @ precision.matvec(offset[row])
         return found
+
+
+def ways(
+    precision: SparsePrecision, deviations: Float[np.ndarray, " d"], which: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n d"]:
+    """How all effects move where one does by a standard deviation, and the others by their conditional means.
+
+    Args:
+        precision: of the effects.
+        deviations: their standard deviations.
+        which: those that move.
+    """
+    unit = np.zeros((deviations.size, len(which)))
+    unit[which, np.arange(len(which))] = 1 / deviations[which]
+    return np.asarray(precision.solve(unit)).T

@@ -13,7 +13,7 @@ from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.conditional import AnyConditional, Effects
 from laplacebook.beyond.kept_integrals import kept_integral
 from laplacebook.beyond.marginalize import MarginalModel
-from laplacebook.beyond.sparse_conditional import SparseConditional
+from laplacebook.beyond.sparse_conditional import SparseConditional, ways
 from laplacebook.beyond.sparse_integral import SparseIntegral
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
@@ -130,9 +130,7 @@ class SparseEffects(Effects):
             precision = nodes.precision(k)
             for begin in range(0, len(which), together):
                 lines = which[begin : begin + together]
-                unit = np.zeros((size, len(lines)))
-                unit[lines, np.arange(len(lines))] = 1 / nodes.deviations[k][lines]
-                steps = places[:, None, None] * precision.solve(unit).T
+                steps = places[:, None, None] * ways(precision, nodes.deviations[k], lines)
                 points = (nodes.mode[k] + steps).reshape(1, -1, size)
                 heights = self.log_joint(nodes.hyper[k : k + 1], points)
                 found[k, :, begin : begin + together] = heights.reshape(len(places), -1)

@@ -322,10 +322,12 @@ def as_called(model: Callable, args: tuple, kwargs: Mapping) -> list[str]:
     return [*known, *["..."][: len(named) - len(known)], *(f"{key}={key}" for key in kwargs)]
 
 
-def within_handlers(model: Callable) -> Callable:
-    """The function that handlers of NumPyro are around, if any are."""
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
+def within_handlers(model: Any) -> Callable:
+    """The function that handlers of NumPyro are around, if any are, or whose sites are integrated out."""
+    if getattr(model, "is_marginal", False):
+        return within_handlers(model.model)
+    if isinstance(model, Messenger) and model.fn is not None:
+        return within_handlers(model.fn)
     return model
 
 

@@ -216,18 +216,18 @@ class ModelDensity:
         return trace, self._coordinates(trace, self.sites)
 
     def draw_start(
-        self, key: Key[Array, ""], names: tuple[str, ...] | None = None
-    ) -> Float[Array, " d"]:
+        self, key: Key[Array, ""], given: Float[Array, " D"] | None = None
+    ) -> Float[Array, " D"]:
         """Where another search may begin: a draw from the prior.
 
         Args:
             key: of the draw.
-            names: of the sites whose coordinates are wanted; all by default.
+            given: coordinates in the unconstrained space that are not drawn, NaN where they are; by default all are.
         """
-        model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=prior_draw)
-        sites = tuple(site for site in self.sites if names is None or site.name in names)
-        parts = self._coordinates(self._run(model), sites).values()
-        return jnp.concatenate([jnp.ravel(jnp.asarray(part, float)) for part in parts])
+        known = {} if given is None else self.unravel(given)
+        draw = functools.partial(prior_draw, given=known)
+        model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=draw)
+        return self.ravel(self._coordinates(self._run(model), self.sites))
 
     def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
         """The latent sites of a trace as coordinates of R^D."""

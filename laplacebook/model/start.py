@@ -58,23 +58,29 @@ def off_centre(u: Float[Numbers, " D"], room: Float[Numbers, " D"]) -> Float[Num
     return u + namespace(u).minimum(sizes.astype(u.dtype) * (1 + abs(u)), room / 4)
 
 
-def prior_draw(message: dict) -> Array | None:
-    """A value for a latent site that cannot be drawn: its prior is flat; for ``handlers.substitute``.
+def prior_draw(message: dict, given: Mapping[str, Array]) -> Array | None:
+    """A value for a latent site that cannot be drawn, or is given; for ``handlers.substitute``.
 
     Args:
         message: NumPyro's message about a site, with a random key.
+        given: site -> its coordinates in the unconstrained space, NaN where they are to be drawn.
 
     Returns:
-        A number uniform between -2 and 2 through the bijection; None if the prior can be drawn, or a
-        handler has given the site a value.
+        Where the prior is flat a number uniform between -2 and 2 through the bijection; None if the prior can be drawn,
+        or a handler has given the site a value.
     """
     if message["type"] != "sample" or message["is_observed"] or message["value"] is not None:
         return None
     try:
-        message["fn"].sample(message["kwargs"]["rng_key"])
+        drawn = message["fn"].sample(message["kwargs"]["rng_key"])
     except NotImplementedError:
-        return init_to_uniform(message)
-    return None
+        drawn = flat = init_to_uniform(message)
+    else:
+        flat = None
+    if message["name"] not in given:
+        return flat
+    known = biject_to(message["fn"].support)(given[message["name"]])
+    return jnp.where(jnp.isnan(known), drawn, known)
 
 
 def start_arrays(values: Mapping[str, Any]) -> dict[str, Array]:

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+from tqdm import tqdm
 
 from laplacebook.base.errors import LaplaceError
+from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import jit, jit_quickly
+from laplacebook.base.quick import is_eager, jit, jit_quickly
 from laplacebook.gaussian.precision import Precision
+from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import Rows
@@ -71,7 +74,7 @@ def linearize(
         UnsupportedModel: as :func:`~laplacebook.predictive.outcomes.outcome_at`.
     """
     fit = (density, new, mode, precision)
-    by_rows = _by_rows(*fit, site, joint) if mode.size > MOST_BY_COLUMNS else None
+    by_rows = _told_by_rows(*fit, site, joint) if mode.size > MOST_BY_COLUMNS else None
     if by_rows is None:
         return _by_columns(*fit, site, joint)
     found, same = by_rows
@@ -109,6 +112,29 @@ def _by_columns(
     there, _ = predictor(mode + step)
     linear = jnp.abs(there - mean - along(step)) <= _slack(mean, variance, mode.size)
     return Linearized(mean, variance, covariance, noise, linear)
+
+
+_BARS: list[
+    tqdm
+] = []  # of the programs that run: their loops over rows of a sparse fit move the last
+
+
+def _move_bar(total: int, rows: Any) -> None:
+    for bar in _BARS[-1:]:
+        bar.total = total
+        bar.update(min(int(rows), total - bar.n))
+
+
+def _told_by_rows(*args: Any) -> tuple[Linearized, Bool[Array, ""]] | None:
+    """:func:`_by_rows` with a progress bar, unless within a compiled program."""
+    if not is_eager():
+        return _by_rows(*args)
+    with progress(None, None, unit="row") as bar:
+        _BARS.append(bar)
+        try:
+            return jax.block_until_ready(_by_rows(*args))
+        finally:
+            _BARS.remove(bar)
 
 
 @partial(jit, static_argnames=["site", "joint"])
@@ -150,6 +176,8 @@ def _by_rows(
             return mean, jax.vmap(lambda unit: density.ravel(*pull(*back(unit))))(units)
 
         def of_batch(index: Int[Array, " B"]) -> tuple[Array, Array, Array]:
+            if isinstance(precision, SparsePrecision):  # whose solves are seconds on the host
+                jax.debug.callback(partial(_move_bar, rows.number), index.size)
             mean, jacobians = jax.vmap(one)(index)
             jacobian = jacobians.reshape(-1, step.size)
             if joint and mean.ndim > 1:

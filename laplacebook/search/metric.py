@@ -157,7 +157,7 @@ def units(hessian: Curvature) -> Float[Numbers, " D"]:
     sparse = isinstance(hessian, Precision)
     xp = np if sparse else namespace(hessian)
     diagonal = abs(hessian.diagonal_of_matrix() if sparse else xp.diagonal(hessian))
-    return xp.where(diagonal > 0, 1 / xp.sqrt(diagonal), 1)
+    return 1 / xp.sqrt(xp.where(diagonal > 0, diagonal, 1))
 
 
 def has_hessian(x: Float[Numbers, " D"]) -> bool:

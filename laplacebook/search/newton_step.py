@@ -27,6 +27,9 @@ ACCEPTANCE = 1e-4  # of the predicted decrease
 NEAR = 1  # posterior standard deviations: a curvature from there serves to the end
 CLOSE = 1e-3  # of f: so near the minimum a smaller slope says more than the rounded values of f
 STEADY = 0.1  # largest relative change of the curvature over a probe that counts as regular
+_PATIENCE = 100  # iterations, before a fall as on a plane is one without end
+_LINEAR = 1e-6  # of the predicted decrease
+_OVERDAMPED = 1e30  # a step so damped leads nowhere
 JUMP = 0.01  # of f over a probe: more than rounding makes where f is a sum of large terms
 
 
@@ -55,7 +58,7 @@ class State(NamedTuple):
     seen: Seen  # by the last probe
     iteration: Numbers
     certified: Numbers
-    stuck: Numbers  # no step can change x
+    stuck: Numbers  # no step can change x, or f falls without end
 
 
 class Look(NamedTuple):
@@ -92,7 +95,7 @@ class Verdict(NamedTuple):
         ratio: of the actual to the predicted decrease.
         seen: over the probe.
         certified: whether the point is a minimum.
-        stuck: whether no step can change it.
+        stuck: whether no step can change it, or f falls there as on a plane, after many steps.
     """
 
     accept: Numbers
@@ -174,7 +177,10 @@ def judge(state: State, step: Step, look: Look) -> Verdict:
     parabola = (state.side > 0) | _is_parabola(predicted, enough, noise, state.seen, seen)
     certified = probing & finite & parabola & (state.side < 0)
     failed = ~finite | ~parabola
-    stuck = xp.where(first, ~finite, xp.where(probing, failed, xp.all(x == state.x)))
+    endless = (state.iteration >= _PATIENCE) & ~metric.regular & (state.damping == 0)
+    endless &= (predicted > NEAR) & (xp.abs(ratio - 1) < _LINEAR)
+    nowhere = endless | xp.all(x == state.x) | (state.damping > _OVERDAMPED)
+    stuck = xp.where(first, ~finite, xp.where(probing, failed, nowhere))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
     arrives = (left < enough / 4) | ((left < NEAR) & (state.decrement >= NEAR))

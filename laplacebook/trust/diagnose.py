@@ -15,6 +15,7 @@ from laplacebook.base.weights import mean_of_weights, pareto_k
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.nested_approximation import NestedApproximation
+from laplacebook.beyond.other_inner_modes import inner_modes_at
 from laplacebook.beyond.other_outer_modes import mass_beside, other_modes
 from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.weighted_draws import components_of, weighted_draws
@@ -135,6 +136,7 @@ def diagnose(
     error of the log evidence          up to 0.1      up to log 2    above
     error of the grid, if nested       up to 0.1      up to log 2    above
     evidence in other modes            up to 1 %                     above
+    and of the effects given           up to 1 %                     above
     ``doubt`` of the approximation     none           some           k-hat above, too
     ================================== ============== ============== ==============
 
@@ -143,9 +145,9 @@ def diagnose(
     (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the
     hyperparameters, are looked at. *Bad*: sample the posterior. A moment is bad if it is off by so much beyond
     what chance may do to any of them. Draws of ``sample`` are not judged as joint draws; no draw reaches what
-    lies beyond the grid, which its error counts, nor a far mode of the effects given the hyperparameters: where they
-    have one, a nested approximation that does not know it may be called good. ``starts`` searches look for
-    modes that are not held: of the hyperparameters, of a nested approximation, and of all sites, of the others.
+    lies beyond the grid, which its error counts, nor a far mode. ``starts`` searches look for modes that are not held:
+    of the hyperparameters and of the effects given these, of a nested approximation, and of all sites, of the
+    others; of a fit of a marginal model, of what it integrates out given the mode, too.
 
     In the book: :doc:`/book/trust`, :prf:ref:`sigmoid-coin-variance` of :doc:`/book/sigmoid-coin` and
     :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
@@ -210,6 +212,7 @@ def diagnose(
     k = pareto_k(weights)
     modes = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(modes)])[1:])
+    is_marginal = getattr(approx.density.model, "is_marginal", False)
     diagnosis = Diagnosis(
         approx=approx,
         num_samples=num_samples,
@@ -221,6 +224,9 @@ def diagnose(
         other_modes=other_modes,
         starts=starts,
         maximum_log_likelihood=_bound(approx, other_modes),
+        inner_modes=inner_modes_at(approx.density, approx.mode, to_search, starts)
+        if is_marginal
+        else None,
     )
     approx.remember(diagnosis.verdict if diagnosis.level == "bad" else "")
     if not (remedies and diagnosis.remedies):
@@ -241,7 +247,11 @@ def _by_moments(
         draws = weighted_draws(proposal, key, number, progress_bar)
         kind = NestedDiagnosis if proposal is approx else MomentsDiagnosis
         found = kind.of(approx, draws, starts=starts)
-        found = replace(found, share_beside=_share_beside(proposal, key, starts - 1))
+        found = replace(
+            found,
+            share_beside=_share_beside(proposal, key, starts - 1),
+            inner_modes=_inner_modes(proposal, key, starts - 1),
+        )
     else:
         to_draw, to_search = split_into(key)
         draws = weighted_draws(proposal, to_draw, number, progress_bar)
@@ -260,6 +270,14 @@ def _share_beside(approx: NestedApproximation, key: Key[Array, ""], searches: in
     points = KnownPoints.of_grid(approx.effects, approx.grid, approx.start)
     modes = other_modes(points, approx.grid, jax.random.fold_in(key, 1), searches)
     return mass_beside(modes, approx.grid)
+
+
+def _inner_modes(approx: NestedApproximation, key: Key[Array, ""], searches: int) -> str | None:
+    """What other modes the effects have given the hyperparameters, in words: those that it knows, or finds."""
+    found = approx.inner_modes
+    if found is None and searches:
+        found = approx.search_inner_modes(jax.random.fold_in(key, 2), searches)
+    return None if found is None else found.told(approx.effects)
 
 
 def _bound(

@@ -24,6 +24,7 @@ from laplacebook.trust.verdict import (
     Finding,
     of_bound,
     of_evidence,
+    of_inner_modes,
     of_modes,
     of_sample_size,
     of_site,
@@ -62,6 +63,8 @@ class Diagnosis(Judged):
         starts: how many searches for modes there were, that of q included.
         maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
             where the log evidence is below that at the mode anyway, or a prior is improper.
+        inner_modes: what other modes the sites have that a marginal model integrates out, given those at the mode, in
+            words; None if none was found.
     """
 
     approx: LaplaceApproximation
@@ -75,6 +78,7 @@ class Diagnosis(Judged):
     starts: int
     maximum_log_likelihood: Highest | None
     tried: Table | None = None
+    inner_modes: str | None = None
 
     @cached_property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -147,6 +151,7 @@ class Diagnosis(Judged):
             of_skewness(self.slices),
             *of_sites(self.marginals or ()),
             of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts),
+            *of_inner_modes(self.inner_modes),
         ]
         bound = self.maximum_log_likelihood
         return findings + of_bound(

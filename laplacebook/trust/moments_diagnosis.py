@@ -23,6 +23,7 @@ from laplacebook.trust.verdict import (
     Finding,
     of_evidence,
     of_grid,
+    of_inner_modes,
     of_means,
     of_modes,
     of_other_grids,
@@ -53,6 +54,7 @@ class MomentsDiagnosis(Judged):
         starts: how many searches for modes there were.
         share_beside: of a nested approximation, what modes of the hyperparameters beside its grid hold of the mass
             that is on it.
+        inner_modes: what other modes its effects have given the hyperparameters, in words; None if none was found.
     """
 
     approx: ByDraws
@@ -66,6 +68,7 @@ class MomentsDiagnosis(Judged):
     other_modes: tuple[LaplaceApproximation, ...] = ()
     starts: int = 1
     share_beside: float = 0.0
+    inner_modes: str | None = None
 
     @classmethod
     def of(
@@ -160,7 +163,10 @@ class MomentsDiagnosis(Judged):
     def _more(self) -> list[Finding]:
         """What else is looked at."""
         if not self.components:
-            return [of_other_grids(self.share_elsewhere, self.starts - 1)]
+            return [
+                of_other_grids(self.share_elsewhere, self.starts - 1),
+                *of_inner_modes(self.inner_modes),
+            ]
         heights = [log_joint(one) for one in self.other_modes]
         rise = max(heights, default=-inf) - max(log_joint(one) for one in self.components)
         return [of_modes(len(heights), self.share_elsewhere, rise, self.starts)]

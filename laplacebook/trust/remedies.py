@@ -47,11 +47,14 @@ class Remedy:
 def remedies(found: Any) -> tuple[Remedy, ...]:
     """What applies to what was found, by what it costs; none where the fit is good.
 
+    Nor where sites that were integrated out have modes which no line for the others reaches.
+
     Args:
         found: a ``Diagnosis``, whose class imports this module to have the property.
     """
     density, approx = found.approx.density, "approx"
-    if found.level == "good" or isinstance(density, LikelihoodDensity):
+    plain = found.level == "good" or isinstance(density, LikelihoodDensity)
+    if plain or found.inner_modes is not None:
         return ()
     rows = []
     if found.share_elsewhere > ELSEWHERE and found.approx.settings.structure != "last_layer":

@@ -222,6 +222,11 @@ def of_other_grids(share: float, searches: int) -> Finding:
     return Finding("good", searched if searches else "other modes not searched for")
 
 
+def of_inner_modes(words: str | None) -> list[Finding]:
+    """Modes of the effects given the hyperparameters that are not counted, if some were found."""
+    return [] if words is None else [Finding("bad", words)]
+
+
 def of_bound(excess: float, certified: bool) -> list[Finding]:
     """By how much the log evidence exceeds the maximum log likelihood, which is impossible.
 

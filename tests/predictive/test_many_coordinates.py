@@ -1,5 +1,7 @@
 """Predictions with more coordinates than are taken by columns, of outcomes that have no rows to take."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.base import progress
+from laplacebook.predictive import linearized
 from laplacebook.predictive.linearized import MOST_BY_COLUMNS
 
 RNG = np.random.default_rng(0)
@@ -90,3 +94,20 @@ def test_probabilities_too(model, D):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     drawn = lb.predict(approx, there, method="monte_carlo", key=KEY, num_samples=2000)
     assert np.all(np.abs(jnp.asarray(drawn.value) - expected) < 5 * drawn.standard_error)
+
+
+def test_rows_of_a_sparse_fit_move_a_bar(capsys, monkeypatch):
+    """Each batch of them is a solve on the host, of many coordinates a tenth of a second."""
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(linearized, "_AT_ONCE", 2**12)
+
+    def series(t, y=None):
+        z = numpyro.sample("z", dist.Normal(0, 1).expand([300]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[t], 1).to_event(1), obs=y)
+
+    t = np.arange(300)
+    fit = lb.laplace(series, t, np.sin(t), structure="sparse")
+    found = lb.predict(fit, t[:100])
+    np.testing.assert_allclose(found.mean, np.sin(t[:100]) / 2, atol=1e-8)
+    assert "/100 " in capsys.readouterr().err

@@ -201,6 +201,21 @@ def test_what_fails_fails_as_the_dense_one_does(name):
     assert str(sparse.value).split()[:4] == str(dense.value).split()[:4]
 
 
+def endless(y):
+    numpyro.sample("z", dist.ImproperUniform(dist.constraints.positive, (), (5,)))
+    numpyro.sample("y", dist.Normal(0, 1).expand([5]).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("structure", ["dense", "sparse"])
+@pytest.mark.parametrize("name", ["endless", "unbounded"])
+def test_a_search_that_leads_nowhere_ends(name, structure):
+    """On a plane, and where all steps are too long: a thousand iterations of many coordinates take half a minute."""
+    model = {"endless": endless, "unbounded": unbounded}[name]
+    failed = lb.laplace(model, np.zeros(5), structure=structure, throw=False)
+    assert not failed.certificate.converged
+    assert failed.certificate.iterations < 600
+
+
 def test_it_does_not_raise_if_told_so():
     model, data = FAILING["flat"]
     failed = lb.laplace(model, *data, structure="sparse", throw=False)

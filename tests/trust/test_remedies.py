@@ -154,6 +154,18 @@ def noisy(y, *noise, prior=2.0):
         numpyro.sample("y", dist.Normal(z, noise[0] if noise else 1.0), obs=y)
 
 
+def test_the_line_of_nested_for_a_marginal_model_names_the_arguments_of_the_whole():
+    def means(heights, errors):
+        mu = numpyro.sample("mu", dist.Normal(0, 3))
+        tau = numpyro.sample("tau", dist.HalfCauchy(1))
+        z = numpyro.sample("z", dist.Normal(mu, tau).expand([heights.size]).to_event(1))
+        numpyro.sample("y", dist.Normal(z, errors).to_event(1), obs=heights)
+
+    approx = lb.laplace(lb.marginalize(means, "z"), Y / 2, jnp.ones(4))
+    found = lb.diagnose(approx, KEY, 1_000, starts=1)
+    assert "lb.nested(approx.density.model, heights, errors)" in [x.line for x in found.remedies]
+
+
 @pytest.mark.parametrize(
     ("model", "args", "kwargs", "line"),
     [
