@@ -15,9 +15,10 @@ from laplacebook.gaussian.kronecker import KroneckerPrecision
 from laplacebook.gaussian.precision import DiagonalPrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import search
+from laplacebook.search import rounds, search
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
+from tests.models import single_precision
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 6))
@@ -49,6 +50,32 @@ def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metri
     assert fit.certificate.converged
     assert isinstance(fit.precision, DiagonalPrecision)
     assert set(metrics) == {metric}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A network of 600 digits, its data and where its training ended, in single precision."""
+    images, labels = lb.datasets.digits()
+    model = partial(
+        bayesian_mlp, widths=(16,), likelihood="categorical", outputs=10, prior_precision=0.03
+    )
+    x, y = np.float32(images[:600] / 16), labels[:600]
+    with single_precision():
+        return model, x, y, lb.train(model, x, y, key=jax.random.key(0), steps=1000)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "last_layer", "low_rank"])
+def test_digits_in_single_precision_arrive_in_six_rounds(digits, structure, monkeypatch):
+    """In the metric of a diagonal they took ten; and more pixels and hidden units were refused."""
+    model, *data, start = digits
+    monkeypatch.setattr(rounds, "ROUNDS", 6)
+    monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)  # as of so many weights
+    options = {"rank": 3} if structure == "low_rank" else {}
+    with single_precision():
+        approx = lb.laplace(
+            model, *data, start=start, curvature="gauss_newton", structure=structure, **options
+        )
+    assert approx.certificate.converged
 
 
 def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_weights():
