@@ -1,5 +1,6 @@
 """Searches for the modes of networks: by which metric they step, and why they fail."""
 
+import re
 from functools import partial
 
 import jax
@@ -76,6 +77,26 @@ def test_digits_in_single_precision_arrive_in_six_rounds(digits, structure, monk
             model, *data, start=start, curvature="gauss_newton", structure=structure, **options
         )
     assert approx.certificate.converged
+
+
+def test_a_search_that_is_too_slow_ends_early_and_says_at_which_pace(monkeypatch):
+    """With one step of L-BFGS a round the log joint goes on to rise, and the mode does not come nearer in time."""
+    monkeypatch.setattr(rounds, "STEPS", 1)
+    model = partial(NETWORK, prior_precision=1e-4)
+    start = lb.train(model, X, LABELS, key=jax.random.key(0), steps=100)
+    with pytest.raises(lb.NotConverged) as refused:
+        lb.laplace(model, X, LABELS, start=start, curvature="gauss_newton", structure="diagonal")
+    told = " ".join(str(refused.value).split())
+    steps = re.search(r"No mode after (\d+) iterations", told)
+    assert rounds.EARLY <= int(steps[1]) < rounds.ROUNDS / 2
+    pace = re.search(
+        r"by its curvature \(float64\); it is to be within 1e-08\. It began at (\S+): at that "
+        r"pace (\S+) more iterations would do\.",
+        told,
+    )
+    assert float(pace[2]) > rounds.ROUNDS
+    assert "a tighter prior" in told
+    assert "enable_x64" not in told
 
 
 def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_weights():
