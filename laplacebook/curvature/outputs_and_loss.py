@@ -163,10 +163,29 @@ def _rebuild(leaf: Any, own: list[Array], natural: bool) -> Any:
     if isinstance(leaf, _BERNOULLI):
         return dist.BernoulliLogits(own[0])
     if isinstance(leaf, _CATEGORICAL):
-        return dist.CategoricalLogits(own[0])
+        return _Classes(own[0])
     if isinstance(leaf, _BINOMIAL):
         return dist.BinomialLogits(own[0], leaf.total_count)
     return own[0]
+
+
+class _Classes(dist.CategoricalLogits):
+    """Classes whose second derivatives keep their digits where one class is all but certain.
+
+    Those of NumPyro's have p (1 - p) on the diagonal, which is rounded by the machine precision however
+    small it is: the curvature of a network that fits most rows is then indefinite in single precision.
+    Here the sum is over the other classes, of which none is likelier than the likeliest.
+    """
+
+    def log_prob(self, value: Array) -> Array:
+        classes = jnp.arange(self.logits.shape[-1])
+        likeliest = classes == jnp.argmax(self.logits, -1, keepdims=True)
+        highest = jnp.sum(jnp.where(likeliest, self.logits, 0), -1, keepdims=True)
+        others = jnp.where(likeliest, 0, jnp.exp(self.logits - highest))
+        log_pmf = self.logits - highest - jnp.log1p(jnp.sum(others, -1, keepdims=True))
+        shape = jnp.broadcast_shapes(jnp.shape(value), self.batch_shape)
+        log_pmf = jnp.broadcast_to(log_pmf, (*shape, classes.size))
+        return jnp.take_along_axis(log_pmf, jnp.broadcast_to(value, shape)[..., None], -1)[..., 0]
 
 
 def _cut(eta: Array, shapes: list[list[Array]], moving: list[list[bool]]) -> list[Array]:

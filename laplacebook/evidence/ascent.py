@@ -143,7 +143,11 @@ def _value_and_gradient(objective: Objective, x: Array, u: Array) -> tuple:
 
 
 def explain_no_maximum(
-    hyperparameters: Hyperparameters, start: Float[Array, " H"], peak: Peak
+    hyperparameters: Hyperparameters,
+    start: Float[Array, " H"],
+    peak: Peak,
+    steps: int,
+    refit: bool,
 ) -> LaplaceError:
     """The error for an ascent that ended at no maximum.
 
@@ -151,6 +155,8 @@ def explain_no_maximum(
         hyperparameters: what was varied.
         start: where the ascent began, shape (H,).
         peak: where it ended.
+        steps: how many there might have been.
+        refit: whether the mode was found again at every step.
 
     Returns:
         The error to raise.
@@ -194,12 +200,21 @@ def explain_no_maximum(
             remedy="fix that hyperparameter, or give the model fewer parameters; or begin elsewhere.",
         )
     steepest = int(np.argmax(np.abs(slopes)))
+    taken, single = peak.history.size - 1, start.dtype == jnp.float32
+    causes = [
+        *(["too few steps"] * (taken >= steps)),
+        *(["searches that end at different modes, between which the evidence jumps"] * refit),
+        *(["an evidence too noisy for a smaller derivative, in single precision"] * single),
+    ]
+    remedies = [
+        *(["raise steps="] * (taken >= steps)),
+        *(["use refit=False, and fit again until nothing changes"] * refit),
+        *(["use numpyro.enable_x64()"] * single),
+        "begin nearer",
+    ]
     return NotConverged(
-        f"No maximum after {peak.history.size - 1} steps: at {at} the derivative with respect to the "
+        f"No maximum after {taken} of at most {steps} steps: at {at} the derivative with respect to the "
         f"logarithm of {names[steepest]} is {slopes[steepest]:.2g} nats.",
-        causes=[
-            "too few steps",
-            "an evidence too noisy for a smaller derivative, in single precision",
-        ],
-        remedy="raise steps=, use numpyro.enable_x64(), or begin nearer.",
+        causes=causes,
+        remedy=f"{', or '.join(remedies)}.",
     )

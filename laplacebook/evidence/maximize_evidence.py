@@ -99,7 +99,9 @@ def maximize_evidence(
     fixed point is MacKay's: there the gradient lacks one term of that of the evidence, by which A
     changes through the mode. With ``refit=True`` the mode is found again at every step, and that
     term is there; each step costs a fit. The term is zero where A does not depend on the mode, as
-    in linear regression with known noise.
+    in linear regression with known noise. The evidence of a network may be some nats higher where
+    ``refit=True`` ends: go on with it from the fixed point. It jumps where a search ends at another
+    mode than the one before, and may then have no maximum.
 
     With Gauss-Newton or Fisher curvature at a mode held fixed, hyperparameters that scale the prior's
     Hessian and the likelihood's curvature cost one eigendecomposition for all steps (one for
@@ -166,7 +168,7 @@ def maximize_evidence(
         objective = at_fixed_mode(approx, names, start)
     peak = ascend(objective, start, approx.mode_vector, steps, progress_bar)
     if throw and not peak.converged:
-        raise explain_no_maximum(names, start, peak)
+        raise explain_no_maximum(names, start, peak, steps, refit)
     loud = 1.0 if peak.converged else np.nan
     if peak.converged:
         density = names.put(approx.density, peak.x)

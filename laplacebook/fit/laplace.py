@@ -173,7 +173,8 @@ def _approximate(
     throw: bool,
     settings: Settings,
 ) -> LaplaceApproximation:
-    found = search(density, None if start is None else density.start(start), settings)
+    begin = None if start is None else density.start(start)
+    found = search(density, begin, settings)
     traced = is_traced(found)
     if start is None and not traced and not found.certificate.converged:
         found = _effects_first(density, settings, found)
@@ -185,7 +186,7 @@ def _approximate(
         failed = (density, found.last, found.certificate, bool(found.stationary))
         exact = settings.curvature == "hessian"
         sparse = settings.structure == "sparse"
-        raise explain(*failed, sparse) if exact else explain_shortfall(*failed, settings)
+        raise explain(*failed, sparse) if exact else explain_shortfall(*failed, settings, begin)
     return best
 
 

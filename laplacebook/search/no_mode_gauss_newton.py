@@ -30,6 +30,7 @@ def explain_shortfall(
     certificate: Certificate,
     stationary: bool,
     settings: Settings,
+    start: Float[Array, " D"] | None = None,
 ) -> LaplaceError:
     """The error for a search by Gauss-Newton or Fisher curvature that ended at u.
 
@@ -39,6 +40,7 @@ def explain_shortfall(
         certificate: what is known of that point.
         stationary: whether it is a mode by its derivatives, and fails in another way.
         settings: of the fit.
+        start: where the search began, shape (D,); by default in the middle of the prior.
 
     Returns:
         The error to raise; one about rows that do not add up is raised here.
@@ -53,7 +55,8 @@ def explain_shortfall(
     if stationary:
         return jumps_about(density, u)
     if np.isfinite(certificate.newton_decrement):
-        return _not_there(density, u, certificate, settings)
+        start = density.start() if start is None else start
+        return _not_there(density, u, certificate, settings, start)
     require_sum(density, u)
     prior, separate = prior_curvature(density, u)
     if settings.structure != "dense" and not separate:
@@ -62,32 +65,54 @@ def explain_shortfall(
 
 
 def _not_there(
-    density: ModelDensity, u: Array, certificate: Certificate, settings: Settings
+    density: ModelDensity, u: Array, certificate: Certificate, settings: Settings, start: Array
 ) -> LaplaceError:
     distance, at = float(certificate.newton_decrement), print_point(density, u)
-    if distance <= enough(settings.tolerance, u.dtype):
+    wanted = enough(settings.tolerance, u.dtype)
+    if distance <= wanted:
         return NotPositiveDefinite(
             f"The {density.function} curves upwards at the stationary point that was found, {at}: it "
             "is a saddle, and Gauss-Newton curvature does not see that.",
             causes=["a start at a symmetric point of a network, such as all weights zero"],
             remedy="pass start=laplacebook.train(model, ..., key=key), or other values of the latent sites.",
         )
+    steps = int(certificate.iterations)
+    before = _distance(density, start, settings)
+    single = u.dtype == jnp.float32
     return NotConverged(
-        f"No mode after {int(certificate.iterations)} iterations: the search stood at {at}, "
-        f"{distance:.2g} posterior standard deviations from the nearest stationary point by its "
-        f"curvature ({u.dtype}).",
+        f"No mode after {steps} iterations: the search stood at {at}, {distance:.2g} posterior standard "
+        f"deviations from the nearest stationary point by its curvature ({u.dtype}); it is to be within "
+        f"{wanted:.1g}. {_pace(before, distance, wanted, steps)}",
         causes=[
             "the start is far away: networks need training before",
-            "the curvature of the likelihood is far from the Hessian, so that steps are poor",
-            f"in {u.dtype} the sum over the data is too noisy for a smaller distance",
+            "a wide prior on many weights of which the data say little: the log joint is then all but flat "
+            "along most directions, and its curvature far from the Hessian",
+            *(["in float32 the sum over the data is too noisy for a smaller distance"] * single),
         ],
-        remedy="pass start=laplacebook.train(model, ..., key=key), or use numpyro.enable_x64()"
+        remedy="train longer, and pass start=laplacebook.train(model, ..., key=key, steps=...); a tighter "
+        f"prior{'; numpyro.enable_x64()' if single else ''}"
         + (
             f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."
             if distance < 0.4
             else "."
         ),
     )
+
+
+def _distance(density: ModelDensity, u: Array, settings: Settings) -> float:
+    """The Newton decrement at u; NaN where the precision is not positive definite."""
+    gradient = jax.grad(lambda u: density.loss(u)[0])(u)
+    return float(jnp.linalg.norm(precision_at(density, u, settings).half_solve(gradient)))
+
+
+def _pace(before: float, distance: float, wanted: float, steps: int) -> str:
+    """How many more iterations there would be, if each went on to bring the search nearer by the same factor."""
+    if not np.isfinite(before):
+        return ""
+    if not distance < before:
+        return f"It began at {before:.2g}, and came no nearer."
+    more = steps * np.log(distance / wanted) / np.log(before / distance)
+    return f"It began at {before:.2g}: at that pace {more:.2g} more iterations would do."
 
 
 def _not_positive(

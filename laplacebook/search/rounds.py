@@ -21,6 +21,7 @@ from laplacebook.search.newton_step import Look
 ROUNDS = 100
 STEPS = 100  # of L-BFGS in a round
 STALLED = 3  # rounds that bring the point no nearer
+EARLY = 10  # rounds before the pace of a search counts
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
 
 
@@ -34,6 +35,7 @@ class Rounds(NamedTuple):
         gradient: shape (D,).
         precision: there.
         decrement: the Newton decrement by that precision.
+        farthest: the largest one that was a number.
         best: the smallest one of which the next is to be a half.
         way: the direction of least curvature, where the decrement is small enough.
         lowest: that curvature in units of the precision; zero where it was not looked for.
@@ -48,6 +50,7 @@ class Rounds(NamedTuple):
     gradient: Numbers
     precision: Any
     decrement: Numbers
+    farthest: Numbers
     best: Numbers
     way: Numbers
     lowest: Numbers
@@ -69,6 +72,7 @@ def initial_rounds(
         gradient=nothing.gradient,
         precision=precision,
         decrement=infinite,
+        farthest=xp.zeros((), start.dtype),
         best=infinite,
         way=xp.zeros_like(start),
         lowest=xp.zeros((), start.dtype),
@@ -81,9 +85,18 @@ def initial_rounds(
 def go_on(state: Rounds, tolerance: Numbers | float) -> Numbers:
     """Whether there is another round to make."""
     xp = namespace(state.x)
-    going = (state.rounds <= ROUNDS) & (state.waited < STALLED)
+    going = (state.rounds <= ROUNDS) & (state.waited < STALLED) & ~_too_slow(state, tolerance)
     going &= ~(near(state, tolerance) & ((state.lowest >= 0) | xp.isnan(state.lowest)))
     return going & (xp.isfinite(state.f) | (state.rounds == 0))
+
+
+def _too_slow(state: Rounds, tolerance: Numbers | float) -> Numbers:
+    """Whether at its pace so far the decrement would not be small enough when the rounds are over."""
+    xp = namespace(state.x)
+    halved, left = xp.log2(state.farthest / state.best), xp.log2(state.best / tolerance)
+    rounds = state.rounds - 1  # the first one is a look at the start
+    in_time = halved * (ROUNDS - rounds) >= left * rounds
+    return (rounds >= EARLY) & xp.isfinite(state.best) & ~in_time
 
 
 def near(state: Rounds, tolerance: Numbers | float) -> Numbers:
@@ -192,6 +205,9 @@ def after_round(
         gradient=look.gradient,
         precision=precision,
         decrement=decrement,
+        farthest=xp.where(
+            xp.isfinite(decrement), xp.maximum(decrement, state.farthest), state.farthest
+        ),
         best=xp.where(nearer, decrement, state.best),
         way=way,
         lowest=lowest,

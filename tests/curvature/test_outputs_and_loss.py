@@ -13,6 +13,7 @@ import laplacebook as lb
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import rows_of
+from tests.models import single_precision
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7, 2))
@@ -75,6 +76,26 @@ def test_the_rows_add_up(family):
     outputs, losses = jax.vmap(one)(jnp.arange(7))
     assert outputs.shape == (7, FAMILIES[family][2])
     assert losses.sum() == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_curvature_of_classes_keeps_its_digits_where_one_is_all_but_certain(label):
+    """p (1 - p) of a probability of 0.999994 is known to two digits in single precision."""
+    logits = np.array([12.0, 0.0, -3.0])
+
+    def classes(y):
+        moved = logits + numpyro.sample("a", dist.Normal(0, 1).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Categorical(logits=moved), obs=y)
+
+    p = np.exp(logits) / np.exp(logits).sum()
+    exact = np.diag(p) - np.outer(p, p)
+    exact[0, 0] = p[0] * (p[1] + p[2])
+    with single_precision():
+        density = ModelDensity.of(classes, (np.array(label),))
+        eta, loss = split_likelihood(density, jnp.zeros(3))
+        found = jax.hessian(loss)(eta(jnp.zeros(3)))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, exact, rtol=3e-6)
 
 
 def test_a_factor_and_a_prior_alone_are_refused():

@@ -248,15 +248,27 @@ def test_evidence_that_rises_without_end_is_no_maximum():
 
 
 def test_too_few_steps_and_what_the_model_does_not_use(rate):
-    with pytest.raises(lb.NotConverged, match="No maximum after 1 steps"):
+    with pytest.raises(
+        lb.NotConverged, match=r"(?s)No maximum after 1 of at most 1 steps.*raise steps="
+    ):
         lb.maximize_evidence(rate, {"prior_precision": 1.0}, steps=1)
     names = Hyperparameters(("a", "b"), ((), (2,)))
     x, hessian = jnp.zeros(3), np.diag([-1.0, 0.0, -1.0])
     peak = Peak(x, 1.0, np.array([0.0, 0.0, 1e-9]), hessian, np.ones(4), True, np.inf, False)
-    error = explain_no_maximum(names, x, peak)
+    error = explain_no_maximum(names, x, peak, 100, False)
     assert "does not depend on b[0]" in str(error)
-    broken = explain_no_maximum(names, x, peak._replace(value=np.nan))
+    broken = explain_no_maximum(names, x, peak._replace(value=np.nan), 100, False)
     assert isinstance(broken, lb.NonFinite)
+
+
+def test_an_ascent_that_ends_before_its_steps_do_is_not_told_to_take_more():
+    """Of a network with two modes the evidence jumps from step to step."""
+    names, x = Hyperparameters(("a",), ((),)), jnp.zeros(1)
+    peak = Peak(x, 1.0, np.ones(1), -np.eye(1), np.ones(5), False, np.inf, False)
+    told = str(explain_no_maximum(names, x, peak, 100, True))
+    assert "No maximum after 4 of at most 100 steps" in told
+    assert "different modes" in told and "refit=False" in told
+    assert "raise steps" not in told and "enable_x64" not in told
 
 
 def test_arguments_of_another_type(rate, monkeypatch):

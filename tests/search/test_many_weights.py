@@ -1,5 +1,6 @@
 """Searches for the modes of networks: by which metric they step, and why they fail."""
 
+import re
 from functools import partial
 
 import jax
@@ -15,9 +16,10 @@ from laplacebook.gaussian.kronecker import KroneckerPrecision
 from laplacebook.gaussian.precision import DiagonalPrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import driven_rounds
+from laplacebook.search import driven_rounds, rounds
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
+from tests.models import single_precision
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 6))
@@ -51,6 +53,52 @@ def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metri
     assert fit.certificate.converged
     assert isinstance(fit.precision, DiagonalPrecision)
     assert set(metrics) == {metric}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A network of 600 digits, its data and where its training ended, in single precision."""
+    images, labels = lb.datasets.digits()
+    model = partial(
+        bayesian_mlp, widths=(16,), likelihood="categorical", outputs=10, prior_precision=0.03
+    )
+    x, y = np.float32(images[:600] / 16), labels[:600]
+    with single_precision():
+        return model, x, y, lb.train(model, x, y, key=jax.random.key(0), steps=1000)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "last_layer", "low_rank"])
+def test_digits_in_single_precision_arrive_in_six_rounds(digits, structure, monkeypatch):
+    """In the metric of a diagonal they took ten; and more pixels and hidden units were refused."""
+    model, *data, start = digits
+    monkeypatch.setattr(rounds, "ROUNDS", 6)
+    monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)  # as of so many weights
+    options = {"rank": 3} if structure == "low_rank" else {}
+    with single_precision():
+        approx = lb.laplace(
+            model, *data, start=start, curvature="gauss_newton", structure=structure, **options
+        )
+    assert approx.certificate.converged
+
+
+def test_a_search_that_is_too_slow_ends_early_and_says_at_which_pace(monkeypatch):
+    """With one step of L-BFGS a round the log joint goes on to rise, and the mode does not come nearer in time."""
+    monkeypatch.setattr(rounds, "STEPS", 1)
+    model = partial(NETWORK, prior_precision=1e-4)
+    start = lb.train(model, X, LABELS, key=jax.random.key(0), steps=100)
+    with pytest.raises(lb.NotConverged) as refused:
+        lb.laplace(model, X, LABELS, start=start, curvature="gauss_newton", structure="diagonal")
+    told = " ".join(str(refused.value).split())
+    steps = re.search(r"No mode after (\d+) iterations", told)
+    assert rounds.EARLY <= int(steps[1]) < rounds.ROUNDS / 2
+    pace = re.search(
+        r"by its curvature \(float64\); it is to be within 1e-08\. It began at (\S+): at that "
+        r"pace (\S+) more iterations would do\.",
+        told,
+    )
+    assert float(pace[2]) > rounds.ROUNDS
+    assert "a tighter prior" in told
+    assert "enable_x64" not in told
 
 
 def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_weights():
