@@ -251,7 +251,7 @@ def _without_density(site: dict) -> tuple[str, bool]:
         fn = fn.base_dist
     with validation_enabled(False):
         wrong = ~np.isfinite(np.asarray(fn.log_prob(value)))
-    if not wrong.any():
+    if not wrong.any() or not np.size(value):  # of a factor there is no outcome
         return "", False
     place = np.argwhere(wrong)[0].tolist()
     outcomes = np.broadcast_to(value, np.broadcast_shapes(np.shape(value), fn.shape()))[wrong]

@@ -80,7 +80,14 @@ def _value(function: Call, point: Any) -> Array:
     args, kwargs = function.arguments
 
     def value() -> Array:
-        return jnp.asarray(function.function(point, *args, **kwargs))
+        found = function.function(point, *args, **kwargs)
+        if not hasattr(found, "dtype") and not isinstance(found, int | float | complex):
+            raise UnsupportedModel(
+                f"{function.name} returns a {type(found).__name__}, not a number.",
+                causes=["a function without return", "several numbers in a tuple or a list"],
+                remedy="return one number: the logarithm of the function to be integrated.",
+            )
+        return jnp.asarray(found)
 
     require_repeats(value)
     return value()

@@ -70,6 +70,12 @@ def test_few_posterior_draws_tell_no_error(number):
     assert lb.bridge_sampling(APPROX, beta(number), KEY).standard_error == np.inf
 
 
+@pytest.mark.parametrize("number", [3, 5])
+def test_nor_do_they_where_each_is_many_in_a_short_chain(number):
+    draws = {"theta": np.repeat(beta(number)["theta"], 300 // number)}
+    assert lb.bridge_sampling(APPROX, draws, KEY).standard_error == np.inf
+
+
 def test_single_precision_settles():
     with single_precision():
         approx = lb.laplace(coin, HEADS.astype(np.float32))

@@ -98,6 +98,13 @@ SQUARE = lambda z: -jnp.sum(jnp.asarray(z) ** 2)  # noqa: E731
         (SQUARE, {}, lb.UnsupportedModel, "no number"),
         (SQUARE, np.array([1.0, np.nan]), ValueError, "z is not finite"),
         (SQUARE, np.ones(2) * 1j, ValueError, "complex"),
+        (lambda z: None, np.ones(3), lb.UnsupportedModel, "returns a NoneType, not a number"),
+        (
+            lambda z: (SQUARE(z), 0),
+            np.ones(3),
+            lb.UnsupportedModel,
+            "returns a tuple, not a number",
+        ),
         (lambda z: -(z**2), np.ones(3), lb.UnsupportedModel, r"shape \(3,\), not a scalar"),
         (
             lambda z: -(z["log_density"] ** 2),

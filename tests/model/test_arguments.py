@@ -205,8 +205,8 @@ def test_two_sites_of_one_name_are_named():
 
 
 def test_an_option_that_there_is_none_of_is_no_argument_of_the_wrong_kind():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'structur'"):
-        lb.laplace(model, np.ones(2), structur="dense")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kind'"):
+        lb.laplace(model, np.ones(2), kind="dense")
 
 
 @pytest.mark.usefixtures("types_unchecked")

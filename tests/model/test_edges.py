@@ -126,3 +126,9 @@ def test_hidden_by_a_mask():
     hidden = fit(lambda a: dist.LogNormal(0.0, a).mask(seen), BELOW)
     without = fit(lambda a: dist.LogNormal(0.0, a), BELOW[1:])
     np.testing.assert_allclose(hidden.log_evidence, without.log_evidence, rtol=1e-12)
+
+
+def test_of_a_factor_no_outcome_is_named():
+    with pytest.raises(lb.NonFinite) as caught:
+        lb.laplace_of_density(lambda u: jnp.inf * u.sum(), np.ones(1))
+    assert "outcome" not in str(caught.value)
