@@ -87,12 +87,21 @@ def inner_modes_at(
         searches: how many, one or more.
     """
     marginal: Any = density.model
-    whole = ModelDensity.of(marginal.model, *density.arguments)
+    args, kwargs = density.arguments
+    whole = ModelDensity.of(marginal.model, args, kwargs)
     kind = SparseEffects if marginal.structure == "sparse" else Effects
     effects = kind(whole, tuple(values))
-    start = np.asarray(whole.start(values), float)
-    hyper, middle = (np.broadcast_to(start[one], (searches, one.size)) for one in effects.places)
-    found = other_inner_modes(effects, effects.given(hyper, middle), middle[0], key, searches)
+    mode = marginal.given(values, *args, **kwargs).mode
+    of_hyper, of_effects = effects.places
+    known, middle = (
+        np.asarray(whole.start(at), float) for at in ({**values, **mode}, dict(values))
+    )
+    nodes = effects.given(
+        np.tile(known[of_hyper], (searches, 1)), np.tile(known[of_effects], (searches, 1))
+    )
+    if not np.isfinite(nodes.log_marginal).all():
+        return None
+    found = other_inner_modes(effects, nodes, middle[of_effects], key, searches)
     return None if found is None else found.told(effects)
 
 

@@ -89,3 +89,16 @@ def test_of_a_marginal_model():
     assert diagnosis.remedies == ()
     diagnosis = lb.diagnose(lb.laplace(model, jnp.array([2.0]), 0.005), jax.random.key(0))
     assert diagnosis.inner_modes is None
+
+
+def test_of_a_marginal_model_whose_effects_begin_between_two_modes():
+    """There the middle of the prior is a saddle."""
+
+    def squares(y):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        u = numpyro.sample("u", dist.Normal(0, 2).expand([y.size]).to_event(1))
+        numpyro.sample("y", dist.Normal(u**2, s).to_event(1), obs=y)
+
+    found = lb.laplace(lb.marginalize(squares, "u"), jnp.array([4.0, 5.0, 3.0]))
+    diagnosis = lb.diagnose(found, jax.random.key(0))
+    assert "hold 50% of their mass" in " ".join(diagnosis.verdict.split())
