@@ -49,14 +49,16 @@ def bayesian_mlp(
         widths: how many units each hidden layer has; () for a model linear in the features.
         activation: of the hidden units, elementwise.
         likelihood: ``"normal"``: t_n ~ N(f, 1/beta); ``"bernoulli"``: t_n is 0 or 1 and f the
-            logit; ``"categorical"``: t_n is a class 0, ..., outputs - 1 and f the logits.
+            logit; ``"categorical"``: t_n is a class 0, ..., outputs - 1 and f the logits; ``"poisson"``:
+            t_n is a count and f the logarithm of its mean.
         outputs: how many normal outputs or classes there are.
         prior_mean: mu_w, one number, or one for each layer.
         prior_precision: Lambda, one number, or one for each layer.
         noise_precision: beta, one number, or one for each output; used by ``"normal"`` alone.
 
     Raises:
-        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes.
+        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes, or
+            no counts.
 
     Example:
         >>> import numpy as np

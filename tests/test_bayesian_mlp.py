@@ -42,6 +42,11 @@ LIKELIHOODS = {
         {"likelihood": "categorical", "outputs": 3},
         lambda f: log_softmax(f, axis=1)[np.arange(5), classes],
     ),
+    "poisson": (
+        classes,
+        {"likelihood": "poisson"},
+        lambda f: stats.poisson.logpmf(classes, np.exp(f[:, 0])),
+    ),
 }
 
 
@@ -83,12 +88,19 @@ def test_without_widths_it_is_linear_and_its_evidence_can_be_differentiated():
     ("args", "options", "words"),
     [
         ((X[:, 0], real), {}, r"not \(5,\); a single feature is a column, features\[:, None\]"),
-        ((X, real), {"likelihood": "gauss"}, "normal, bernoulli, categorical, not 'gauss'"),
+        (
+            (X, real),
+            {"likelihood": "gauss"},
+            "normal, bernoulli, categorical, poisson, not 'gauss'",
+        ),
         ((X, real), {"widths": (0,)}, "1 or more"),
         ((X, real[:, None]), {}, r"targets must have shape \(5,\), not \(5, 1\)"),
         ((X, real), {"outputs": 2}, r"targets must have shape \(5, 2\), not \(5,\)"),
         ((X, binary), {"likelihood": "bernoulli", "outputs": 2}, "outputs must be 1"),
         ((X, 2 * binary), {"likelihood": "bernoulli"}, r"classes 0, ..., 1, not \[2\]"),
+        ((X, classes - 1), {"likelihood": "poisson"}, r"counts 0, 1, 2, ..., not \[-1\]"),
+        ((X, classes / 2), {"likelihood": "poisson"}, r"counts 0, 1, 2, ..., not \[0\.5\]"),
+        ((X, classes), {"likelihood": "poisson", "outputs": 2}, "outputs must be 1, the log"),
         ((X, classes), {"likelihood": "categorical"}, "number of classes"),
         ((X, classes - 1), {"likelihood": "categorical", "outputs": 3}, r"not \[-1\]"),
         ((X, real), {"likelihood": "categorical", "outputs": 3}, "classes as integers"),

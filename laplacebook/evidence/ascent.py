@@ -39,6 +39,7 @@ class Peak(NamedTuple):
         history: the log evidence at the start and after each step.
         level: whether no derivative exceeds 1e-6 (0.01 in single precision).
         distance: the largest element of the Newton step that is left; infinite if not concave.
+        mode: where the last search for it ended, shape (D,); the one that was given, if there was none.
         converged: the Hessian is negative definite, and the distance at most 1e-6 (0.01 in single
             precision).
     """
@@ -50,6 +51,7 @@ class Peak(NamedTuple):
     history: np.ndarray
     level: bool
     distance: float
+    mode: Array
     converged: bool
 
 
@@ -77,10 +79,12 @@ def ascend(
     from scipy.optimize import OptimizeResult, minimize  # here, because it is slow to import
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal u
+        nonlocal u, known
         value, slope, mode = at(x)
-        u = mode if np.isfinite(value) else u
-        return -value, -slope
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            return known + 1, np.zeros_like(x)  # a step that is too long, and no end
+        u, known = mode, -value / unit
+        return known, -slope / unit
 
     def at(x: np.ndarray) -> tuple[float, np.ndarray, Array]:
         (value, mode), slope = _value_and_gradient(objective, jnp.asarray(x, start.dtype), u)
@@ -97,11 +101,15 @@ def ascend(
         return hessian, -np.linalg.solve(hessian, slope)
 
     tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
-    history = [at(np.asarray(start))[0]]
+    value, slope, _ = at(np.asarray(start))
+    history = [value]
+    # The first step is as long as the slope, and that of many rows would lead to where there is no mode.
+    unit = max(1.0, float(np.nan_to_num(np.max(np.abs(slope)))))
+    known = -value / unit
     with progress(steps, progress_bar) as bar:
 
         def told(intermediate_result: OptimizeResult) -> None:
-            history.append(-float(intermediate_result.fun))
+            history.append(-float(intermediate_result.fun) * unit)
             bar.update()
 
         end = minimize(
@@ -111,7 +119,7 @@ def ascend(
             jac=True,
             bounds=[(x - FAR, x + FAR) for x in start.tolist()],
             callback=told,
-            options={"maxiter": steps, "gtol": tolerance / 2, "ftol": 0.0},
+            options={"maxiter": steps, "gtol": tolerance / (2 * unit), "ftol": 0.0},
         )
     x, (value, slope, _) = end.x, at(end.x)
     hessian, step = newton(x, slope)
@@ -133,6 +141,7 @@ def ascend(
         np.array(history),
         bool(np.max(np.abs(slope)) <= tolerance),
         distance,
+        u,
         distance <= tolerance,
     )
 
@@ -203,12 +212,14 @@ def explain_no_maximum(
     taken, single = peak.history.size - 1, start.dtype == jnp.float32
     causes = [
         *(["too few steps"] * (taken >= steps)),
-        *(["searches that end at different modes, between which the evidence jumps"] * refit),
+        "searches that end at different modes, between which the evidence jumps"
+        if refit
+        else "a Hessian at the mode held fixed that is not positive definite beside this point",
         *(["an evidence too noisy for a smaller derivative, in single precision"] * single),
     ]
     remedies = [
         *(["raise steps="] * (taken >= steps)),
-        *(["use refit=False, and fit again until nothing changes"] * refit),
+        f'use refit={not refit}, or a fit with curvature="gauss_newton"',
         *(["use numpyro.enable_x64()"] * single),
         "begin nearer",
     ]

@@ -172,7 +172,9 @@ def maximize_evidence(
     loud = 1.0 if peak.converged else np.nan
     if peak.converged:
         density = names.put(approx.density, peak.x)
-        again = approximate(density, approx.mode, throw=throw, settings=approx.settings)
+        # Of several modes the one whose evidence was followed.
+        mode = density.terms(peak.mode).values if refit else approx.mode
+        again = approximate(density, mode, throw=throw, settings=approx.settings)
     else:
         again = _without_numbers(approx)
     return EvidenceMaximum(

@@ -1,4 +1,4 @@
-"""What the outputs of a network say of its targets: normal, Bernoulli or categorical."""
+"""What the outputs of a network say of its targets: normal, Bernoulli, categorical or Poisson."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from laplacebook.base.pytrees import is_traced
 
-_LIKELIHOODS = ("normal", "bernoulli", "categorical")
+_LIKELIHOODS = ("normal", "bernoulli", "categorical", "poisson")
+_ONE_OUTPUT = {"bernoulli": "the logit", "poisson": "the logarithm of the rate"}
 
 
 def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:
@@ -17,16 +18,19 @@ def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int)
 
     Args:
         targets: shape (N,), or (N, outputs) for several normal outputs; None to predict them.
-        likelihood: ``"normal"``, ``"bernoulli"`` or ``"categorical"``.
+        likelihood: ``"normal"``, ``"bernoulli"``, ``"categorical"`` or ``"poisson"``.
         N: the number of rows.
         outputs: the number of outputs.
 
     Raises:
-        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes.
+        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes,
+            or no counts.
     """
     require_likelihood(likelihood)
-    if likelihood == "bernoulli" and outputs != 1:
-        raise ValueError(f'outputs must be 1, the logit, for likelihood="bernoulli", not {outputs}')
+    if likelihood in _ONE_OUTPUT and outputs != 1:
+        raise ValueError(
+            f'outputs must be 1, {_ONE_OUTPUT[likelihood]}, for likelihood="{likelihood}", not {outputs}'
+        )
     if likelihood == "categorical" and outputs < 2:
         raise ValueError(
             f'outputs must be the number of classes for likelihood="categorical", not {outputs}'
@@ -39,6 +43,13 @@ def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int)
     if targets.shape != shape:
         raise ValueError(f"targets must have shape {shape}, not {targets.shape}")
     if likelihood == "normal":
+        return targets
+    if likelihood == "poisson":
+        if not is_traced(targets):
+            known = np.asarray(targets)
+            other = np.unique(known[~((known >= 0) & (known == np.floor(known)))])
+            if other.size:
+                raise ValueError(f"targets must be counts 0, 1, 2, ..., not {other[:3].tolist()}")
         return targets
     if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
         raise ValueError(f"targets must be classes as integers, not {targets.dtype} numbers")
@@ -76,6 +87,8 @@ def outcome(
         return dist.Categorical(logits=output)
     if likelihood == "bernoulli":
         return dist.Bernoulli(logits=output[:, 0])
+    if likelihood == "poisson":
+        return dist.Poisson(jnp.exp(output[:, 0]))
     if output.shape[1] == 1:
         return dist.Normal(output[:, 0], noise_precision[0] ** -0.5)
     return dist.Normal(output, noise_precision**-0.5).to_event(1)

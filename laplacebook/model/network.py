@@ -165,7 +165,8 @@ def network(
             whose ``nnx.Param`` are, in evaluation mode (``net.eval()``).
         params: a pytree of arrays of floating-point numbers; None for a module.
         likelihood: ``"normal"``: t_n ~ N(f, 1/beta); ``"bernoulli"``: t_n is 0 or 1 and f the
-            logit; ``"categorical"``: t_n is a class 0, ..., C - 1 and f the logits.
+            logit; ``"categorical"``: t_n is a class 0, ..., C - 1 and f the logits; ``"poisson"``:
+            t_n is a count and f the logarithm of its mean.
         prior_precision: Lambda, one number, or one for each array of parameters, in their order or by
             name. An argument of the model, too, so that :func:`maximize_evidence` can tune it.
         noise_precision: beta, one number, or one for each output; used by ``"normal"`` alone.
@@ -178,7 +179,7 @@ def network(
         TypeError: ``apply`` is no function, needs more than the features, or has no parameters.
         ValueError: the likelihood is none of these; parameters are no floating-point numbers, not
             finite or empty, or two have the same name. When the model runs: a shape does not fit, or
-            targets are no classes.
+            targets are no classes, or no counts.
         UnsupportedModel: when the model runs: the network draws random numbers, or changes its state.
 
     Example:

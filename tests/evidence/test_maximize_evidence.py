@@ -254,17 +254,32 @@ def test_too_few_steps_and_what_the_model_does_not_use(rate):
         lb.maximize_evidence(rate, {"prior_precision": 1.0}, steps=1)
     names = Hyperparameters(("a", "b"), ((), (2,)))
     x, hessian = jnp.zeros(3), np.diag([-1.0, 0.0, -1.0])
-    peak = Peak(x, 1.0, np.array([0.0, 0.0, 1e-9]), hessian, np.ones(4), True, np.inf, False)
+    peak = Peak(x, 1.0, np.array([0.0, 0.0, 1e-9]), hessian, np.ones(4), True, np.inf, x, False)
     error = explain_no_maximum(names, x, peak, 100, False)
     assert "does not depend on b[0]" in str(error)
     broken = explain_no_maximum(names, x, peak._replace(value=np.nan), 100, False)
     assert isinstance(broken, lb.NonFinite)
 
 
+def test_the_first_step_is_short_where_the_slope_is_steep():
+    """A step as long as the slope of 60 rows, 23 nats, leads to a noise of 0.00005, and to no mode."""
+    x = np.linspace(-1, 1, 60)[:, None]
+    data = x, np.sin(3 * x[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=60)
+    start = lb.train(bayesian_mlp, *data, key=jax.random.key(0), steps=300, widths=(3,))
+    fit = lb.laplace(bayesian_mlp, *data, start=start, widths=(3,))
+    begin = {"prior_precision": 1.0, "noise_precision": 1.0}
+    peak = lb.maximize_evidence(fit, begin, refit=True)
+    assert peak.gradient["noise_precision"] == pytest.approx(0, abs=1e-5)
+    assert peak.hyperparameters["noise_precision"] == pytest.approx(100, rel=0.4)
+    assert np.all(np.abs(np.diff(peak.history)) < 100)  # in nats, as the evidence is
+    assert peak.history[-1] == pytest.approx(peak.log_evidence, abs=1e-6)
+    assert float(peak.approx.log_evidence) == pytest.approx(peak.log_evidence, abs=1e-6)
+
+
 def test_an_ascent_that_ends_before_its_steps_do_is_not_told_to_take_more():
     """Of a network with two modes the evidence jumps from step to step."""
     names, x = Hyperparameters(("a",), ((),)), jnp.zeros(1)
-    peak = Peak(x, 1.0, np.ones(1), -np.eye(1), np.ones(5), False, np.inf, False)
+    peak = Peak(x, 1.0, np.ones(1), -np.eye(1), np.ones(5), False, np.inf, x, False)
     told = str(explain_no_maximum(names, x, peak, 100, True))
     assert "No maximum after 4 of at most 100 steps" in told
     assert "different modes" in told and "refit=False" in told

@@ -64,6 +64,7 @@ LIKELIHOODS = {
     "normals": (np.column_stack([Y, Y**2]), 2, {"noise_precision": [4.0, 25.0]}),
     "bernoulli": ((Y > 0).astype(float), 1, {}),
     "categorical": (np.arange(12) % 3, 3, {}),
+    "poisson": (np.arange(12) % 4, 1, {}),
 }
 
 
@@ -230,7 +231,7 @@ def test_what_is_no_network_is_refused(name):
 
 
 def test_a_likelihood_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="normal, bernoulli, categorical, not 'gauss'"):
+    with pytest.raises(ValueError, match="normal, bernoulli, categorical, poisson, not 'gauss'"):
         lb.network(apply, drawn(0), likelihood="gauss")
 
 
@@ -240,6 +241,8 @@ OUTPUTS = {
     "integers": (lambda p, x: x[:, 0] > 0, "normal", {}, "floating-point numbers, not bool"),
     "with a state": (lambda p, x: (x, {}), "normal", {}, "one array, the outputs, not a tuple"),
     "two logits": (lambda p, x: jnp.tile(x, 2), "bernoulli", {}, "outputs must be 1, the logit"),
+    "two rates": (lambda p, x: jnp.tile(x, 2), "poisson", {}, "outputs must be 1, the logarithm"),
+    "no counts": (apply, "poisson", {}, r"targets must be counts 0, 1, 2, ..., not \["),
     "one class": (lambda p, x: x, "categorical", {}, "number of classes"),
     "two precisions": (apply, "normal", {"noise_precision": [1.0, 2.0]}, "one for each output"),
     "two priors": (apply, "normal", {"prior_precision": [1.0, 2.0]}, "one for each array of"),
