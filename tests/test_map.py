@@ -1,5 +1,6 @@
 """The map of the package, laplacebook/README.md: its picture and its tables are those of the code."""
 
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -59,7 +60,10 @@ def entered(call):
 
     def note(frame, event, _):
         file = Path(frame.f_code.co_filename)
-        if event == "call" and file.is_relative_to(PACKAGE) and frame.f_code.co_name != "<module>":
+        of_function = (
+            frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        )  # not the body of a module or a class
+        if event == "call" and file.is_relative_to(PACKAGE) and of_function:
             found.add(file.relative_to(PACKAGE).as_posix())
 
     before = sys.getprofile()
