@@ -78,6 +78,16 @@ def ascend(
     """
     from scipy.optimize import OptimizeResult, minimize  # here, because it is slow to import
 
+    def at(x: np.ndarray) -> tuple[float, np.ndarray, Array]:
+        (value, mode), slope = _value_and_gradient(objective, jnp.asarray(x, start.dtype), u)
+        return float(value), np.asarray(slope, float), mode
+
+    value, slope, _ = at(np.asarray(start))
+    history = [value]
+    # The first step is as long as the slope, and that of many rows would lead to where there is no mode.
+    unit = max(1.0, float(np.nan_to_num(np.max(np.abs(slope)))))
+    known = -value / unit
+
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal u, known
         value, slope, mode = at(x)
@@ -85,10 +95,6 @@ def ascend(
             return known + 1, np.zeros_like(x)  # a step that is too long, and no end
         u, known = mode, -value / unit
         return known, -slope / unit
-
-    def at(x: np.ndarray) -> tuple[float, np.ndarray, Array]:
-        (value, mode), slope = _value_and_gradient(objective, jnp.asarray(x, start.dtype), u)
-        return float(value), np.asarray(slope, float), mode
 
     def newton(x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The Hessian, and the step to the maximum; infinite if it is not negative definite."""
@@ -101,11 +107,6 @@ def ascend(
         return hessian, -np.linalg.solve(hessian, slope)
 
     tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
-    value, slope, _ = at(np.asarray(start))
-    history = [value]
-    # The first step is as long as the slope, and that of many rows would lead to where there is no mode.
-    unit = max(1.0, float(np.nan_to_num(np.max(np.abs(slope)))))
-    known = -value / unit
     with progress(steps, progress_bar) as bar:
 
         def told(intermediate_result: OptimizeResult) -> None:

@@ -177,9 +177,9 @@ def network(
 
     Raises:
         TypeError: ``apply`` is no function, needs more than the features, or has no parameters.
-        ValueError: the likelihood is none of these; parameters are no floating-point numbers, not
-            finite or empty, or two have the same name. When the model runs: a shape does not fit, or
-            targets are no classes, or no counts.
+        ValueError: the likelihood is none of these; a precision is not positive; parameters are no
+            floating-point numbers, not finite or empty, or two have the same name. When the model runs: a
+            shape does not fit, or targets are no classes, or no counts.
         UnsupportedModel: when the model runs: the network draws random numbers, or changes its state.
 
     Example:
@@ -196,6 +196,8 @@ def network(
         {'w1': (1, 2), 'w2': (2, 1)}
     """
     require_likelihood(likelihood)
+    _require_positive("prior_precision", prior_precision)
+    _require_positive("noise_precision", noise_precision)
     if not callable(apply):
         raise TypeError(f"apply must be a function or a module, not a {type(apply).__name__}")
     if params is None:
@@ -318,6 +320,13 @@ def _parameters(name: str, value: Any) -> Array:
             f"params: {name} is not finite: no search can begin there; train with care"
         )
     return jnp.array(value, float)
+
+
+def _require_positive(name: str, precision: Precision) -> None:
+    """Refuse a precision that is known and is none."""
+    for value in jax.tree.leaves(precision):
+        if not is_traced(value) and not np.all(np.asarray(value) > 0):
+            raise ValueError(f"{name} must be positive, one over a variance, not {value}")
 
 
 def _require_output(output: Any, N: int) -> None:

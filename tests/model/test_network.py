@@ -235,6 +235,14 @@ def test_a_likelihood_that_is_none_is_refused():
         lb.network(apply, drawn(0), likelihood="gauss")
 
 
+@pytest.mark.parametrize("precision", [0.0, [1.0, -1.0], np.array([1.0, np.nan])], ids=str)
+@pytest.mark.parametrize("name", ["prior_precision", "noise_precision"])
+def test_a_precision_that_is_not_positive_is_refused(name, precision):
+    """And named, where the model would name a site and its scale."""
+    with pytest.raises(ValueError, match=f"{name} must be positive"):
+        lb.network(apply, drawn(0), likelihood="normal", **{name: precision})
+
+
 OUTPUTS = {
     "of one row": (lambda p, x: x[0] * p["w1"], "normal", {}, r"\(12,\) or \(12, C\).*vmap"),
     "of three axes": (lambda p, x: x[..., None], "normal", {}, r"not \(12, 1, 1\)"),
