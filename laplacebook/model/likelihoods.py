@@ -5,12 +5,22 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, ArrayLike, Float
 
+from laplacebook.base.jaxprs import Atom, Equation, all_equations_of
 from laplacebook.base.pytrees import is_traced
 
 _LIKELIHOODS = ("normal", "bernoulli", "categorical", "poisson")
 _ONE_OUTPUT = {"bernoulli": "the logit", "poisson": "the logarithm of the rate"}
+_OUTPUTS = _ONE_OUTPUT | {"categorical": "the logits"}
+#: by likelihood, what has no place at the end of a network, and what it makes of the outputs
+_ENDS = {
+    "bernoulli": {"sigmoid": "probabilities", "softmax": "probabilities"},
+    "categorical": {"sigmoid": "probabilities", "softmax": "probabilities"},
+    "poisson": {"exp": "rates"},
+}
+_SHAPES = {"reshape", "squeeze", "broadcast_in_dim", "transpose", "convert_element_type", "copy"}
 
 
 def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:
@@ -71,6 +81,40 @@ def require_likelihood(likelihood: str) -> None:
     """
     if likelihood not in _LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {', '.join(_LIKELIHOODS)}, not {likelihood!r}")
+
+
+def require_link(program: ClosedJaxpr, likelihood: str) -> None:
+    """Refuse a network that ends with the inverse of the link, so that it would be applied twice.
+
+    Args:
+        program: of the network, with its outputs as the one result.
+        likelihood: as in :func:`targets_of`.
+
+    Raises:
+        ValueError: it does, as JAX, Equinox and Flax compute a softmax, a sigmoid and an exponential.
+    """
+    equations, (output,) = all_equations_of(program)
+    made = {variable: equation for equation in equations for variable in equation.outputs}
+
+    def maker(atom: Atom) -> Equation | None:
+        found = made.get(atom) if isinstance(atom, int) else None
+        if found is None or found.source.primitive.name not in _SHAPES:
+            return found
+        return maker(found.inputs[0])
+
+    def name(equation: Equation | None) -> str:
+        return "" if equation is None else equation.source.primitive.name
+
+    last = maker(output)
+    end = {"logistic": "sigmoid", "exp": "exp"}.get(name(last), "")
+    if last is not None and name(last) == "div" and name(maker(last.inputs[0])) == "exp":
+        end = "softmax"
+    made_of_them = _ENDS.get(likelihood, {}).get(end)
+    if made_of_them is not None:
+        raise ValueError(
+            f'apply ends with {end}, so that its outputs are {made_of_them}: for likelihood="{likelihood}" they are '
+            f"{_OUTPUTS[likelihood]}; leave {end} out"
+        )
 
 
 def outcome(

@@ -25,6 +25,7 @@ from laplacebook.model.likelihoods import (
     one_for_each,
     outcome,
     require_likelihood,
+    require_link,
     targets_of,
 )
 from laplacebook.model.repeatable import draws_numbers
@@ -120,6 +121,7 @@ class Network:
                 raise
             raise _changes_state(error) from error
         _require_output(shape, len(features))
+        require_link(program, self.likelihood)
         if _DRAWS & primitives(program):
             raise draws_numbers("(jax.random), in the network")
         if jax.default_backend() == "cpu":
@@ -179,7 +181,8 @@ def network(
         TypeError: ``apply`` is no function, needs more than the features, or has no parameters.
         ValueError: the likelihood is none of these; a precision is not positive; parameters are no
             floating-point numbers, not finite or empty, or two have the same name. When the model runs: a
-            shape does not fit, or targets are no classes, or no counts.
+            shape does not fit, targets are no classes, or no counts, or the network ends with a softmax or
+            a sigmoid where logits are meant.
         UnsupportedModel: when the model runs: the network draws random numbers, or changes its state.
 
     Example:
