@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Int
 
 from laplacebook.base.namespace import Numbers, branch, namespace
@@ -93,9 +94,10 @@ def go_on(state: Rounds, tolerance: Numbers | float) -> Numbers:
 def _too_slow(state: Rounds, tolerance: Numbers | float) -> Numbers:
     """Whether at its pace so far the decrement would not be small enough when the rounds are over."""
     xp = namespace(state.x)
-    halved, left = xp.log2(state.farthest / state.best), xp.log2(state.best / tolerance)
     rounds = state.rounds - 1  # the first one is a look at the start
-    in_time = halved * (ROUNDS - rounds) >= left * rounds
+    with np.errstate(divide="ignore", invalid="ignore"):  # of a state without a decrement
+        halved, left = xp.log2(state.farthest / state.best), xp.log2(state.best / tolerance)
+        in_time = halved * (ROUNDS - rounds) >= left * rounds
     return (rounds >= EARLY) & xp.isfinite(state.best) & ~in_time
 
 
