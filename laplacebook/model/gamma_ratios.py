@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, xlog1py
 from jaxtyping import Array
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution
@@ -78,7 +78,7 @@ class _GammaPoisson(Distribution):
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         size, rate = self.concentration, self.rate
         ways = log_rising(size, value) - gammaln(value + 1.0)
-        return ways - size * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
+        return ways - size * jnp.log1p(1 / rate) - xlog1py(value, rate)
 
 
 class GammaPoisson(_GammaPoisson, dist.GammaPoisson):

@@ -145,3 +145,14 @@ def test_single_precision_of_many_degrees_of_freedom():
     exact = stats.multivariate_normal(np.zeros(3), np.ones((3, 3)) + np.eye(3)).logpdf(y)
     with single_precision():
         np.testing.assert_allclose(lb.laplace(model, y).log_evidence, exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [dist.NegativeBinomial2(0.0, 3.0), dist.NegativeBinomialProbs(3.0, 0.0)],
+    ids=["mean", "probability"],
+)
+def test_counts_of_what_cannot_happen_are_none(fn):
+    np.testing.assert_array_equal(
+        right_at_edges(fn).log_prob(jnp.array([0.0, 1.0])), [0.0, -np.inf]
+    )
