@@ -78,7 +78,7 @@ class _GammaPoisson(Distribution):
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         size, rate = self.concentration, self.rate
         ways = log_rising(size, value) - gammaln(value + 1.0)
-        return ways - size * jnp.log1p(1 / rate) - xlog1py(value, rate)
+        return ways - size * jnp.log1p(1 / rate) - xlog1py(value + 0.0, rate)
 
 
 class GammaPoisson(_GammaPoisson, dist.GammaPoisson):
