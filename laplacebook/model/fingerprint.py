@@ -28,6 +28,9 @@ from laplacebook.base.errors import LaplaceError
 
 _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_INSTALLED = re.compile(
+    r"[\\/](site|dist)-packages[\\/]"
+)  # those of a user or of a parent environment too
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
 _LOOKUPS = {
@@ -193,7 +196,7 @@ class _Eye:
     def contents(self, array: np.ndarray) -> Hashable:
         if array.dtype.hasobject:
             return tuple(self.fingerprint(item) for item in array.ravel().tolist())
-        return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(np.asarray(array).tobytes(), digest_size=16).digest()
 
     def parts(self, value: Any) -> list[Any] | None:
         """What tells a value of this kind, and the values that it holds; None if unknown."""
@@ -267,13 +270,17 @@ def _is_value(value: Any) -> bool:
 def _is_library(value: Any) -> bool:
     """Installed code, which no notebook edits; a function made there may hold a reader's data."""
     if isinstance(value, types.FunctionType):
-        return value.__code__.co_filename.startswith(_LIBRARIES) and not value.__closure__
+        return _is_installed(value.__code__.co_filename) and not value.__closure__
     if isinstance(value, type):
         value = sys.modules.get(value.__module__)
     if isinstance(value, types.ModuleType):
         file = getattr(value, "__file__", None) or ""
-        return file.startswith(_LIBRARIES) or value.__name__ in sys.builtin_module_names
+        return _is_installed(file) or value.__name__ in sys.builtin_module_names
     return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or _INSTALLED.search(file) is not None
 
 
 def _cells(function: types.FunctionType) -> list[Any]:

@@ -3,6 +3,7 @@
 import collections
 import copy
 import functools
+import importlib
 import random
 import sys
 import types
@@ -290,6 +291,31 @@ def test_a_changed_data_frame_shows():
 )
 def test_libraries_are_taken_as_they_are(value):
     assert Fixed(value) == Fixed(value)
+
+
+@pytest.mark.parametrize(
+    "folder", ["home/.local/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"]
+)
+def test_libraries_elsewhere_are_taken_as_they_are(tmp_path, monkeypatch, folder):
+    """Of a user, of the system, or of the environment that this one was made from."""
+    installed = tmp_path / folder
+    installed.mkdir(parents=True)
+    (installed / "elsewhere.py").write_text("rate = 1.0\ndef read():\n    return rate\n")
+    monkeypatch.syspath_prepend(installed)
+    library = importlib.import_module("elsewhere")
+    monkeypatch.setitem(sys.modules, "elsewhere", library)
+    before = Fixed([library.read])
+    monkeypatch.setattr(library, "rate", 2.0)
+    monkeypatch.delitem(sys.modules, "elsewhere")
+    assert Fixed([library.read]) == before
+
+
+@pytest.mark.parametrize(
+    "value", [np.ma.masked, np.ma.array([1.0, 2.0], mask=[0, 1])], ids=["one", "array"]
+)
+def test_masked_values(value):
+    assert Fixed([value]) == Fixed([value])
+    assert Fixed([value]) != Fixed([np.ma.array([1.0, 2.0])])
 
 
 def of_the_package():
