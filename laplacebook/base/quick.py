@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 import jax
@@ -25,6 +26,14 @@ _EAGER = get_opaque_trace_state()
 def is_eager() -> bool:
     """Whether this runs outside of all transformations of JAX, so that every number is known."""
     return get_opaque_trace_state() == _EAGER
+
+
+def at_once() -> AbstractContextManager:
+    """Where what is known is computed, within a program too, and not made a part of it.
+
+    Outside of programs there is nothing to do, and JAX would compile each operation of what is traced there by itself.
+    """
+    return nullcontext() if is_eager() else jax.ensure_compile_time_eval()
 
 
 def numbers_in(tree: Any) -> int:

@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from laplacebook.base.checks import names_of_sites, require_key
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import jit
+from laplacebook.base.quick import at_once, jit
 from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
 from laplacebook.beyond.kept_integrals import keep_integral, kept_integral
 from laplacebook.beyond.sparse_integral import SparseIntegral
@@ -239,12 +239,12 @@ class MarginalModel:
         if self.structure == "dense" or is_traced((args, dict(kwargs))):
             return self
         _require_double()
-        with jax.ensure_compile_time_eval(), InWorkingPrecision():
+        with at_once(), InWorkingPrecision():
             return replace(self, pattern=keep_integral(self._given_somewhere(args, kwargs)))
 
     def followed(self, args: tuple, kwargs: Mapping[str, Any]) -> SparseIntegral | None:
         """What remembers the last mode of these data, where ``structure`` is sparse and they were looked at."""
-        with jax.ensure_compile_time_eval(), InWorkingPrecision():
+        with at_once(), InWorkingPrecision():
             return kept_integral(self._given_somewhere(args, kwargs))
 
     def _given_somewhere(self, args: tuple, kwargs: Mapping[str, Any]) -> ModelDensity:

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud
+from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import Parts, SparseHessian
 from laplacebook.gaussian.sparse import SparsePrecision
@@ -207,11 +208,20 @@ class _Found(NamedTuple):
     ended: Array
 
 
+class _Searches(NamedTuple):
+    """What the searches so far have found, how many they are, and whether there is another one."""
+
+    found: _Found
+    number: Array
+    again: Array
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _integral(whole: SparseIntegral, density: ModelDensity) -> Array:
     return _forward(whole, density)[0]
 
 
+@partial(jit, static_argnums=0)  # traced once, for the value and for the slope
 def _forward(whole: SparseIntegral, density: ModelDensity) -> tuple[Array, tuple]:
     found = _newton(whole, density)
     sound = (found.decrement <= _PASSABLE) & density.valid(found.z)
@@ -268,15 +278,20 @@ def bend(
 
 
 def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
+    """One or two searches, as one loop, since XLA compiles what stands in two places twice."""
     loss = loss_of(density)
     first = lax.stop_gradient(density.start())
     first = off_centre(first, density.room(first))
     likes = _like(first), jax.ShapeDtypeStruct((), bool)
     last, twice = jax.pure_callback(whole.beginning, likes, first, vmap_method="sequential")
     begin = jnp.where(jnp.isfinite(loss(last)), last, first)
+    unknown = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(partial(_look, whole, density), first)
+    )
+    unknown = unknown._replace(f=unknown.f + jnp.inf, decrement=unknown.decrement + jnp.inf)
 
     def unfinished(state: _Found) -> Array:
-        return ~state.ended & (state.iterations < _STEPS)
+        return ~state.ended & (state.iterations <= _STEPS)
 
     def iterate(state: _Found) -> _Found:
         z = _shorter(loss, state)
@@ -288,23 +303,30 @@ def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
         ended |= jnp.isnan(new.decrement)
         return better._replace(iterations=state.iterations + 1, ended=ended)
 
-    def search(z: Array) -> _Found:
-        start = _look(whole, density, z)
-        start = start._replace(ended=(start.decrement <= _ENOUGH) | jnp.isnan(start.decrement))
-        return lax.while_loop(unfinished, iterate, start)
+    def another(searches: _Searches) -> _Searches:
+        start = jnp.where(searches.number == 0, begin, first)
+        new = lax.while_loop(unfinished, iterate, unknown._replace(z=start))
+        found = searches.found
+        # The last mode may be that of other data, from which no way leads here.
+        lost = ~(found.decrement <= _PASSABLE)
+        given = new.parts, found.z, new.z, ~lost & (new.decrement <= _PASSABLE)
+        taken = lost | lax.cond(
+            searches.number == 0,
+            lambda *_: jnp.zeros((), bool),
+            lambda *given: jax.pure_callback(
+                whole.are_two, likes[1], *given, vmap_method="sequential"
+            ),
+            *given,
+        )
+        found = jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, found)
+        return _Searches(
+            found,
+            searches.number + 1,
+            (searches.number == 0) & (twice | ~(found.decrement <= _PASSABLE)),
+        )
 
-    found = search(begin)
-    # The last mode may be that of other data, from which no way leads here.
-    lost = ~(found.decrement <= _PASSABLE)
-
-    def compared() -> _Found:
-        other = search(first)
-        both = ~lost & (other.decrement <= _PASSABLE)
-        given = other.parts, found.z, other.z, both
-        apart = jax.pure_callback(whole.are_two, likes[1], *given, vmap_method="sequential")
-        return jax.tree.map(lambda a, b: jnp.where(lost | apart, a, b), other, found)
-
-    return lax.cond(lost | twice, compared, lambda: found)
+    nothing = _Searches(unknown, jnp.zeros((), int), jnp.ones((), bool))
+    return lax.while_loop(lambda searches: searches.again, another, nothing).found
 
 
 def _looks_like_a_mode(whole: SparseIntegral, density: ModelDensity, found: _Found) -> Array:

@@ -8,6 +8,7 @@ from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.pytrees import is_traced
+from laplacebook.base.quick import at_once
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import (
@@ -74,7 +75,7 @@ def require_entries(density: ModelDensity) -> None:
     leaves = jax.tree.leaves(density)
     if is_traced(leaves) or not all(x.is_fully_addressable for x in leaves):
         return
-    with jax.ensure_compile_time_eval():  # within a program that knows its data as well
+    with at_once():  # within a program that knows its data as well
         beside = no_entry(density.call, density.labels)
     if beside is not None:
         raise beside

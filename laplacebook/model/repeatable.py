@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.pytrees import is_traced
+from laplacebook.base.quick import at_once
 
 _REMEDY = "switch the randomness off, or make each random number a latent site (numpyro.sample)."
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray, jax.Array)
@@ -127,7 +128,7 @@ def _numbers(part: Any) -> Any:
     """Those of a number or an array; the words of random keys."""
     if not _is_key(part):
         return part
-    with jax.ensure_compile_time_eval():
+    with at_once():
         return np.asarray(jax.random.key_data(part))
 
 
