@@ -3,7 +3,10 @@
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from jax import monitoring
 
@@ -145,3 +148,16 @@ def test_the_tolerance_is_the_one_that_was_asked_for():
     assert 1e-10 < few.certificate.newton_decrement < 0.9
     assert many.certificate.newton_decrement <= 1e-10
     assert few.certificate.iterations < many.certificate.iterations
+
+
+def test_a_first_sparse_integral_compiles_few_programs():
+    """Under ``ensure_compile_time_eval`` each operation of what is traced would be one: 160 there were."""
+
+    def counts(y):
+        b = numpyro.sample("b", dist.Normal(0, 3))
+        z = numpyro.sample("z", dist.Normal(0, 1).expand([y.size]).to_event(1))
+        numpyro.factor("walk", -jnp.sum(jnp.diff(z) ** 2))
+        numpyro.sample("y", dist.Poisson(jnp.exp(b + z)).to_event(1), obs=y)
+
+    marginal = lb.marginalize(counts, "z", structure="sparse")
+    assert len(compiled(lambda: lb.laplace(marginal, np.arange(83) % 5))) < 50
