@@ -315,6 +315,22 @@ def test_what_is_told_of_two_scales_is_not_lost():
     np.testing.assert_allclose(made(*case).diagonal_of_inverse(), np.diag(inverse), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("apart", "together"), [(60, 40), (5, 70), (0, 64), (90, 31)])
+def test_the_inverse_where_the_last_columns_of_the_factor_are_dense(apart, together):
+    """A few of the first meet each other, as those of a path, and some of the last."""
+    rng = np.random.default_rng(apart)
+    matrix = both(path(apart), wishart(together)) if apart else wishart(together)
+    rows = np.repeat(np.arange(apart), 3)
+    cols = apart + rng.integers(0, together, rows.size)
+    matrix[rows, cols] = matrix[cols, rows] = 0.1
+    matrix += np.diag(np.abs(matrix).sum(axis=1))
+    layout, precision = layout_of(matrix), made(matrix)
+    inverse = np.linalg.inv(matrix)
+    found = precision.inverse_at_entries()
+    np.testing.assert_allclose(found, inverse[layout.rows, layout.cols], rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(precision.diagonal_of_inverse(), np.diag(inverse), rtol=1e-12)
+
+
 def test_draws_have_the_covariance():
     for name in ("crossed, indefinite", "grounded: two paths"):
         draws = made(*CASES[name]).sample(KEY, (100, 200)).reshape(-1, D)
