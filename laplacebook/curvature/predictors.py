@@ -153,7 +153,7 @@ def beside_predictors(
     density: ModelDensity, u: Float[Array, " D"], which: Bottlenecks
 ) -> Callable[[Array], Float[Array, ""]]:
     """The function of u of which F_uu is the Hessian: the predictors are what they are at ``u``."""
-    _, eta = run(density, u, which, None)
+    eta = _predicted(density, u, which=which)
     return lambda v: run(density, v, which, eta)[0]
 
 
