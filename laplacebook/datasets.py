@@ -18,6 +18,7 @@ __all__ = [
     "LipCancer",
     "ORings",
     "RadiataPine",
+    "Radon",
     "ar1_counts",
     "breast_cancer",
     "coal_mining",
@@ -26,6 +27,7 @@ __all__ = [
     "lip_cancer",
     "o_rings",
     "radiata_pine",
+    "radon",
 ]
 
 #: strength, density and adjusted density of specimen 9 in each copy of the pine data
@@ -75,6 +77,15 @@ class LipCancer(NamedTuple):
     expected: Float[np.ndarray, " N"]
     outdoors: Float[np.ndarray, " N"]
     pairs: Int[np.ndarray, "E 2"]
+
+
+class Radon(NamedTuple):
+    """Radon in 919 houses of the 85 counties of Minnesota, and uranium in the soil of each county."""
+
+    county: Int[np.ndarray, " N"]
+    first_floor: Float[np.ndarray, " N"]
+    radon: Float[np.ndarray, " N"]
+    log_uranium: Float[np.ndarray, " J"]
 
 
 def radiata_pine(copy: str = "bugs") -> RadiataPine:
@@ -272,6 +283,33 @@ def lip_cancer() -> LipCancer:
     around = [[int(j) - 1 for j in row[3].split()] for row in rows]
     pairs = [(i, j) for i, listed in enumerate(around) for j in listed if i < j]
     return LipCancer(observed.astype(int), expected, outdoors, np.array(pairs))
+
+
+def radon() -> Radon:
+    """Radon in the air of 919 houses in Minnesota, by county, with uranium in the soil of each county.
+
+    Screening measurements of a few days, of a survey by the Environmental Protection Agency of the United
+    States and the state; P. N. Price, A. V. Nero and A. Gelman (1996), Health Physics 71, 922-936,
+    doi:10.1097/00004032-199612000-00009. The copy is that of A. Gelman and J. Hill (2007), *Data Analysis Using
+    Regression and Multilevel/Hierarchical Models*, doi:10.1017/CBO9780511790942, in its order. Measurements
+    of an agency of the United States are in the public domain, and numbers are facts. Two counties in which no
+    house was measured are not among the 85, which are in alphabetical order.
+
+    In the book: :doc:`/book/hierarchical`.
+
+    Returns:
+        ``county``: the number of the county of each house, counted from zero, shape (919,).
+        ``first_floor``: 1 if it was measured on the first floor, 0 in the basement, shape (919,).
+        ``radon``: pCi/L, in steps of 0.1, three of them zero, shape (919,).
+        ``log_uranium``: log of parts per million of each county, shape (85,).
+
+    >>> homes = radon()
+    >>> homes.radon[homes.county == 35]  # Lac qui Parle
+    array([11.3, 16. ])
+    """
+    county, uranium, first_floor, measured = _columns("radon.csv")
+    number = county.astype(int) - 1
+    return Radon(number, first_floor, measured, uranium[np.unique(number, return_index=True)[1]])
 
 
 def _rows(name: str) -> list[list[str]]:

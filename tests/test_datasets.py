@@ -18,6 +18,7 @@ SHA256 = {
     "lip_cancer.csv": "8dd988d76515b281252965eb787eef776287e79a949733e08ef175a9a352abd8",
     "o_rings.csv": "211971dec91ef384e9a15fc5430bf9cb41a4a5689a7eceffc4308e9d52dbc7d4",
     "radiata_pine.csv": "128459c8ae7104f7572135e798127c7839e17f4440c5d42f0b3e68af732cb514",
+    "radon.csv": "d219e9abd0ef964bb2c73b53b920cbadaecee213a4cf4c1cfad67d90164db5c4",
 }
 
 
@@ -102,3 +103,19 @@ def test_lip_cancer():
     edges = np.eye(56)[i] - np.eye(56)[j]
     assert np.linalg.matrix_rank(edges) == 55  # of one piece
     assert np.flatnonzero(cases.observed == 0).tolist() == [54, 55]
+
+
+def test_radon():
+    homes = datasets.radon()
+    assert (homes.first_floor.sum(), homes.radon.sum()) == (153, pytest.approx(4381.9))
+    assert np.unique(homes.radon)[:2].tolist() == [0, 0.1] and (homes.radon == 0).sum() == 3
+    # Gelman and Hill, section 12.2: quartiles of uranium by house.
+    quartiles = np.quantile(np.exp(homes.log_uranium[homes.county]), [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(quartiles, [0.414, 0.622, 0.908, 1.201, 1.696], atol=6e-4)
+    # Price, Nero and Gelman's table of counties: houses and geometric mean in Bq/m^3 (37 of them are a pCi/L).
+    table = {0: (4, 73), 1: (52, 88), 2: (3, 107), 25: (105, 136), 35: (2, 498)}
+    for county, (houses, geometric_mean) in table.items():
+        measured = np.maximum(homes.radon[homes.county == county], 0.1)
+        assert len(measured) == houses
+        assert 37 * np.exp(np.log(measured).mean()) == pytest.approx(geometric_mean, rel=0.04)
+    assert np.bincount(homes.county)[[69, 84]].tolist() == [116, 2]

@@ -199,7 +199,7 @@ def colored(
 def _not_sparse(density: ModelDensity, filled: int) -> UnsupportedModel:
     return UnsupportedModel(
         f"The Hessian of {density.name} is not sparse: a typical one of its {density.dimension:,} coordinates "
-        f"meets {filled:,} others.",
+        f"meets {filled - 1:,} others.",
         causes=[
             "a series written by its innovations, whose states are sums of all before them (cumsum, "
             "a non-centred walk)",

@@ -19,6 +19,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.handlers import reparam
 from numpyro.infer.reparam import LocScaleReparam
 
+from laplacebook import datasets
 from tests.beyond import simulated
 
 
@@ -119,12 +120,10 @@ def rats(day, weight):
             numpyro.sample("weight", dist.Normal(mean, sigma), obs=weight)
 
 
-# Radon in 919 houses of the 85 counties of Minnesota, and uranium of the soil: Gelman and Hill (2007),
-# Data Analysis Using Regression and Multilevel/Hierarchical Models, section 12.6. Zeros are 0.1 there.
-RADON = columns("radon")
-COUNTY = RADON["county"].astype(int) - 1
-URANIUM = RADON["log_uranium"][np.unique(COUNTY, return_index=True)[1]]
-LOG_RADON = np.log(np.where(RADON["radon"] == 0, 0.1, RADON["radon"]))
+# Gelman and Hill (2007), Data Analysis Using Regression and Multilevel/Hierarchical Models, section 12.6.
+# Zeros are 0.1 there.
+HOMES = datasets.radon()
+LOG_RADON = np.log(np.maximum(HOMES.radon, 0.1))
 
 
 def radon(county, first_floor, log_uranium, y):
@@ -353,7 +352,7 @@ MODELS: dict[str, Case] = {
     "rats": Case(rats, RATS, ("alpha_sd", "beta_sd", "sigma")),
     "radon": Case(
         radon,
-        (COUNTY, RADON["first_floor"], URANIUM, LOG_RADON),
+        (HOMES.county, HOMES.first_floor, HOMES.log_uranium, LOG_RADON),
         ("county_sd", "sigma"),
         not_centred(radon, "alpha"),
     ),

@@ -1,4 +1,4 @@
-"""Eight schools and the seeds: what the chapter says of them, computed in other ways.
+"""Eight schools, radon and the seeds: what the chapter says of them, computed in other ways.
 
 The truth of the schools is quadrature over two hyperparameters with the normal density of each report; the
 references of the seeds are those of `tests.beyond`, with which the numbers that the chapter types are compared.
@@ -13,6 +13,8 @@ import nbformat
 import numpy as np
 import pytest
 from scipy import integrate, stats
+
+from laplacebook import datasets
 
 ROOT = Path(__file__).parents[2]
 REFERENCES = json.loads((ROOT / "tests" / "beyond" / "practice.json").read_text())
@@ -126,3 +128,47 @@ def test_the_typed_references_of_the_seeds_are_those_of_the_long_run():
     levels = [0.01, 0.02, 0.05, 0.08, 0.5, 0.92, 0.95, 0.98, 0.99]
     assert typed("nuts_sigma") == [sites["sigma"]["quantiles"][str(level)] for level in levels]
     assert REFERENCES["seeds"]["draws"] == 40_000
+
+
+def test_the_typed_references_of_radon_are_those_of_the_long_run():
+    sites = REFERENCES["radon"]["sites"]
+    names = ["intercept", "of_uranium", "of_floor", "county_sd", "sigma"]
+    for name, (*found, _) in zip(names, typed("nuts_radon").values(), strict=True):
+        assert found == [sites[name][key] for key in ("mean", "sd", "error")]
+    assert REFERENCES["radon"]["draws"] == 40_000
+
+
+def test_the_levels_of_two_counties_by_quadrature():
+    """Given both standard deviations all else is Gaussian, a county's level with no house but a known soil too."""
+    homes = datasets.radon()
+    y, counties = np.log(np.maximum(homes.radon, 0.1)), np.eye(86)[homes.county]
+    x = np.append(homes.log_uranium, homes.log_uranium[35])
+    rows = np.c_[0 * y, 0 * y, homes.first_floor, counties]
+    squares, to_y = rows.T @ rows, rows.T @ y
+    lines = np.c_[-np.ones(86), -x, np.zeros(86), np.eye(86)]  # levels less their means
+    wanted = np.zeros((3, 89))
+    wanted[[0, 1, 2, 1], [38, 38, 88, 2]] = 1
+    weights, first, second = [], [], []
+    taus, noises = np.linspace(0.003, 0.5, 60), np.linspace(0.69, 0.84, 25)
+    for tau in taus:
+        prior = lines.T @ lines / tau**2 + np.diag(np.r_[np.full(3, 0.25), np.zeros(86)])
+        for noise in noises:
+            precision = prior + squares / noise**2
+            mean = np.linalg.solve(precision, to_y / noise**2)
+            log_p = -len(y) * np.log(noise) - y @ y / (2 * noise**2) - 86 * np.log(tau)
+            log_p += mean @ to_y / (2 * noise**2) - np.linalg.slogdet(precision)[1] / 2
+            weights.append(log_p - (tau**2 + noise**2) / 2)
+            first.append(wanted @ mean)
+            second.append(np.diag(wanted @ np.linalg.solve(precision, wanted.T)) + first[-1] ** 2)
+    p = np.exp(np.array(weights) - max(weights))
+    p /= p.sum()
+    mean = p @ first
+    level = np.sqrt(p @ second - mean**2)
+    noise = np.sqrt(p @ np.tile(noises**2, len(taus)))
+    assert mean == pytest.approx([1.79, 1.13, 1.69], abs=0.006)
+    assert level == pytest.approx([0.175, 0.18, 0.175], abs=0.005)
+    house = np.hypot(level, noise)
+    assert house == pytest.approx([0.78] * 3, abs=0.01)
+    above = stats.norm.sf(np.log(4), mean, house)
+    assert above == pytest.approx([0.70, 0.37, 0.65], abs=0.006)
+    assert p @ np.repeat(taus, len(noises)) == pytest.approx(0.159, abs=0.002)
