@@ -1,7 +1,5 @@
 """Many effects integrated out by a sparse Hessian, against the dense one, differences and TMB."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +14,7 @@ from laplacebook.model.density import ModelDensity
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
-DATA = Path(__file__).parent / "data" / "ar1_counts.csv"
-SERIES = np.loadtxt(DATA, skiprows=2)
+SERIES = lb.datasets.ar1_counts()
 
 
 def ar1(y, x=0.0):
