@@ -18,10 +18,10 @@ _WIDE, _HIGH = 360, 200  # of the plot, in units of the drawing
 _DASHES = {"-": "none", "--": "7 4", "-.": "8 3 2 3", ":": "2 3"}
 
 _PAGE = """<div style="max-width: 32rem; margin: auto">
-<svg viewBox="-30 -30 402 274" role="img" aria-label="{description}" style="width: 100%; height: auto">
+<svg viewBox="-42 -30 414 274" role="img" aria-label="{description}" style="width: 100%; height: auto">
 <path d="M0,0 V200 H360" fill="none" stroke="{axes}"/>
 <g fill="currentColor" font-size="13">
-<text x="-26" y="-14">{up}</text>
+<text x="-38" y="-14">{up}</text>
 <text x="180" y="238" text-anchor="middle">{across}</text>
 {ticks}
 </g>
