@@ -336,11 +336,16 @@ class _Search:
         args, kwargs = self.density.arguments
         values = self._values(hyper)
         try:
-            marginal.given(values, *args, **kwargs)
+            found = marginal.given(values, *args, **kwargs)
         except LaplaceError as refused:
             return marginal.refusal(values, refused)
+        there = self.effects.given(hyper[None], np.asarray(found.mode_vector, float)[None])
+        level = self.effects.level(there) if np.isfinite(there.log_marginal[0]) else None
         failed = NotConverged(
-            "Newton's method found no mode beside which the log joint falls to all sides.",
+            "Newton's method found no mode beside which the log joint falls to all sides."
+            if level is None
+            else "Beside the mode that Newton's method finds, the log joint does not fall along "
+            f"{found.density.coordinate_names()[level]}.",
             causes=["a second mode", "a log joint that levels off"],
             remedy=self._sampler,
         )
