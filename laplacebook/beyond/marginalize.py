@@ -274,8 +274,8 @@ class MarginalModel:
     ) -> Float[Array, ""]:
         density = ModelDensity.of(_Given(), (call, values))
         if reference is not None:
-            found = search(density, begin_at(density, reference))
-            return found.log_likelihood + found.log_prior + found.precision.log_volume()
+            fit = search(density, begin_at(density, reference))
+            return fit.log_likelihood + fit.log_prior + fit.precision.log_volume()
         if self.structure == "dense":
             return laplace(_Given(), call, values).log_evidence
         _require_double()
