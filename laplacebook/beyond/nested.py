@@ -340,15 +340,12 @@ class _Search:
         except LaplaceError as refused:
             return marginal.refusal(values, refused)
         there = self.effects.given(hyper[None], np.asarray(found.mode_vector, float)[None])
-        level = self.effects.level(there) if np.isfinite(there.log_marginal[0]) else None
-        failed = NotConverged(
-            "Newton's method found no mode beside which the log joint falls to all sides."
-            if level is None
-            else "Beside the mode that Newton's method finds, the log joint does not fall along "
-            f"{found.density.coordinate_names()[level]}.",
-            causes=["a second mode", "a log joint that levels off"],
-            remedy=self._sampler,
-        )
+        where, names = "to all sides", found.density.coordinate_names()
+        if np.isfinite(there.log_marginal[0]) and (level := self.effects.level(there)) is not None:
+            where = f"along {names[level]}"
+        words = f"Newton's method found no mode beside which the log joint falls {where}."
+        causes = ["a second mode", "a log joint that levels off"]
+        failed = NotConverged(words, causes=causes, remedy=self._sampler)
         return marginal.refusal(values, failed)
 
     def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:

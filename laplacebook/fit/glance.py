@@ -65,10 +65,8 @@ def doubt_at_a_glance(
         return None
     size = mode_vector.size
     told = isinstance(precision, SparsePrecision) and not is_small(density, size)
-    each = f", of all {size:,} numbers together; lb.diagnose tells how far each alone is off"
-    return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior" + (
-        each if told else ""
-    )
+    alone = f", of all {size:,} numbers together; lb.diagnose tells how far each alone is off"
+    return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior{alone if told else ''}"
 
 
 def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.ndarray, " S"]:
