@@ -208,12 +208,18 @@ class Effects:
 
         For each effect along the line on which the others follow with their conditional means.
         """
+        return self.level(at) is None
+
+    def level(self, at: AnyConditional) -> int | None:
+        """An effect along whose line it does not fall, that along which it is highest; None if there is none."""
         assert isinstance(at, Conditional)
         ways = at.ways(0, np.arange(at.mode.shape[1]))
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
         hyper = np.repeat(at.hyper, len(offsets), axis=0)
         f, _ = self._looks(hyper, at.mode[0] + offsets)
-        return not np.any(f[1:] - f[0] < _FALL)
+        rise = np.nan_to_num(f[1:] - f[0], nan=np.inf)
+        lowest = int(np.argmin(rise))
+        return lowest % len(ways) if rise[lowest] < _FALL else None
 
     def along(
         self, nodes: AnyConditional, places: Float[np.ndarray, " P"]

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.sparse_integral import SparseIntegral, bend, loss_of
 from laplacebook.curvature.sparse_hessian import Parts
+from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
 
 
@@ -31,14 +32,30 @@ def expansion(
         z: shape (d,).
         normal: standard normal numbers for the draws of x and y, shape (d, n, 2).
     """
-    parts = jax.device_get(whole.pattern.parts_at(density, z))
-    precision = whole.factorised(parts)
-    slope = np.asarray(_slope_of_bend(density, z, *whole.inverse(parts), parts, whole=whole))
+    precision, slope = _precision_and_slope(whole, density, z)
     x, y = np.moveaxis(precision.whitened(normal), (2, 1), (0, 1))
     v = np.asarray(_third(density, z, x, y)).T
     mean = -precision.solve(slope)
     cubes = np.sum(v * precision.solve(v)) / normal.shape[1] / 12
     return mean, float(-mean @ slope / 2 + cubes)
+
+
+@np.errstate(all="ignore")
+def mean_at(
+    whole: SparseIntegral, density: ModelDensity, z: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " d"]:
+    """The first of :func:`expansion` alone, with the same arguments."""
+    precision, slope = _precision_and_slope(whole, density, z)
+    return -precision.solve(slope)
+
+
+def _precision_and_slope(
+    whole: SparseIntegral, density: ModelDensity, z: np.ndarray
+) -> tuple[SparsePrecision, np.ndarray]:
+    """A at z, and the slope of (1/2) log |A|."""
+    parts = jax.device_get(whole.pattern.parts_at(density, z))
+    slope = _slope_of_bend(density, z, *whole.inverse(parts), parts, whole=whole)
+    return whole.factorised(parts), np.asarray(slope)
 
 
 @partial(jit_quickly, static_argnames="whole")

@@ -336,14 +336,16 @@ class _Search:
         args, kwargs = self.density.arguments
         values = self._values(hyper)
         try:
-            marginal.given(values, *args, **kwargs)
+            found = marginal.given(values, *args, **kwargs)
         except LaplaceError as refused:
             return marginal.refusal(values, refused)
-        failed = NotConverged(
-            "Newton's method found no mode beside which the log joint falls to all sides.",
-            causes=["a second mode", "a log joint that levels off"],
-            remedy=self._sampler,
-        )
+        there = self.effects.given(hyper[None], np.asarray(found.mode_vector, float)[None])
+        where, names = "to all sides", found.density.coordinate_names()
+        if np.isfinite(there.log_marginal[0]) and (level := self.effects.level(there)) is not None:
+            where = f"along {names[level]}"
+        words = f"Newton's method found no mode beside which the log joint falls {where}."
+        causes = ["a second mode", "a log joint that levels off"]
+        failed = NotConverged(words, causes=causes, remedy=self._sampler)
         return marginal.refusal(values, failed)
 
     def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.keys import split_into
+from laplacebook.base.progress import progress
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
@@ -50,6 +51,7 @@ _LONG = {1: 0.1, 2: 0.5}
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
 _TOGETHER = 2**23  # numbers of draws, at one time
+_SEARCHED = 16  # draws of sparse effects, between which a progress bar moves
 
 
 def _rows(number: int, each: int) -> list[slice]:
@@ -131,9 +133,14 @@ class NestedApproximation(ByDraws):
         shape = number, self.start.size
         normal = np.asarray(jax.random.normal(to_effects, shape), float)
         u = np.empty((number, self.density.dimension))
-        for rows in _rows(number, self.effects.held):
-            given = between_nodes(self.effects, self.grid, self.start, hyper[rows])
-            u[rows] = self.skewed.draws_given(given, np.arange(len(given.mode)), normal[rows])
+        is_sparse = isinstance(self.grid.conditional, SparseConditional)
+        held = max(self.effects.held, _TOGETHER // _SEARCHED if is_sparse else 0)
+        with progress(number, None, unit="draw") as bar:
+            for rows in _rows(number, held):
+                given = between_nodes(self.effects, self.grid, self.start, hyper[rows])
+                index = np.arange(len(given.mode))
+                u[rows] = self.skewed.draws_given(given, index, normal[rows])
+                bar.update(len(index))
         return u
 
     @in_full_precision

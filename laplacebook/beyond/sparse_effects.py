@@ -101,12 +101,13 @@ class SparseEffects(Effects):
         """True: without that no mode is certified."""
         return bool(np.isfinite(at.log_marginal[0]))
 
-    def falls(self, at: AnyConditional) -> bool:
-        """Whether the log joint falls to both sides of the mode at the one point of ``at``, for 4,096 effects."""
+    def level(self, at: AnyConditional) -> int | None:
+        """As :meth:`~laplacebook.beyond.conditional.Effects.level`, of 4,096 effects."""
         size = at.mode.shape[1]
         which = np.unique(np.linspace(0, size - 1, min(size, LINES)).astype(int))
         heights = self.along(at, _OUT, which)[0]
-        return not np.any(heights[1] - heights[[0, 2]] < _FALL)
+        fall = np.nan_to_num(heights[1] - heights[[0, 2]], nan=np.inf).min(axis=0)
+        return int(which[np.argmin(fall)]) if fall.min() < _FALL else None
 
     def along(
         self,

@@ -13,6 +13,7 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import numbers_in
 from laplacebook.gaussian.precision import Precision
+from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.looks import look, slope_look
 from laplacebook.search.search import is_small
@@ -62,7 +63,10 @@ def doubt_at_a_glance(
     worth = weights.sum() ** 2 / np.sum(weights**2)
     if worth >= FEWEST * DRAWS:
         return None
-    return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior"
+    size = mode_vector.size
+    told = isinstance(precision, SparsePrecision) and not is_small(density, size)
+    alone = f", of all {size:,} numbers together; lb.diagnose tells how far each alone is off"
+    return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior{alone if told else ''}"
 
 
 def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.ndarray, " S"]:

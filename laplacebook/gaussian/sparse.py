@@ -9,11 +9,12 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key
 
-from laplacebook.base.checks import coordinates, require_numbers
+from laplacebook.base.checks import coordinates, require_key, require_numbers
 from laplacebook.base.namespace import Numbers, eigh, namespace
-from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, loud
+from laplacebook.base.progress import progress
+from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, loud, on_host
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import Precision, one_by_one
 from laplacebook.gaussian.sparse_layout import SparseLayout, as_numbers, optional
@@ -22,6 +23,7 @@ _VANISHED = 1e-8  # of the diagonal there: a pivot whose inverse would cost half
 _GROUNDED = 32  # pivots at most
 _SINGULAR = 1e-10  # what 1 - 1 may be computed as, where grounding is taken away again
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
+_AT_ONCE = 2**22  # numbers of draws, at one time
 _ALIKE = 1e-6  # of the largest entry of K: by how much its triangles may differ
 _Host = Float[np.ndarray, "..."]
 _Step = Literal["half_solve", "whitened", "solve"]
@@ -140,6 +142,24 @@ class SparsePrecision(Precision):
     def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """M'^-1 T^-1 U^-1 z."""
         return self._step("whitened", z)
+
+    @in_full_precision
+    def sample(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Numbers, "*S D"]:
+        """As :meth:`Precision.sample`, some draws at a time, with a progress bar where that takes seconds."""
+        if is_traced((self, key)):
+            return super().sample(key, sample_shape)
+        require_key(key)
+        normal = jax.random.normal(key, (prod(sample_shape), self.size), self._dtype)
+        here, drawn = on_host(self), np.array(normal)
+        together = max(1, _AT_ONCE // self.size)
+        with progress(len(drawn), None, unit="draw") as bar:
+            for begin in range(0, len(drawn), together):
+                some = drawn[begin : begin + together]
+                some[:] = here.whitened(some.T).T
+                bar.update(len(some))
+        return from_host(drawn.reshape(*sample_shape, self.size))
 
     def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """U^-1 T^-1 M^-1 v."""

@@ -252,7 +252,7 @@ def _warn_of_doubt(approx: Approximation, method: str) -> None:
         return
     doubt = approx.doubt
     one = isinstance(approx, LaplaceApproximation)
-    more = "lb.diagnose says more. " if one else ""
+    more = "lb.diagnose says more. " if one and "lb.diagnose" not in (doubt or "") else ""
     if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
         warn(
             f"The fit of {approx.density.name} is doubtful, and so are averages over it: "

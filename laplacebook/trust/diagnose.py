@@ -30,6 +30,7 @@ from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.marginals import marginals
 from laplacebook.trust.moments_diagnosis import MomentsDiagnosis, NestedDiagnosis
 from laplacebook.trust.remedies import tried
+from laplacebook.trust.shifts import shifts
 from laplacebook.trust.slices import principal_slices
 
 _FEWEST = 100  # draws, below which a k-hat of 0.5 says nothing
@@ -87,6 +88,7 @@ def diagnose(
     90 % interval of a site     holds 85 %       holds 75 %     less
     its width is off by                          up to 20 %     above
     the median is off by                         up to 0.3 sd   above
+    mean moved by skewness      up to 0.25 sd    up to 0.5 sd   above
     evidence in other modes     up to 1 %                       above
     evidence above the maximum  no               up to 0.1      above
     likelihood
@@ -115,6 +117,10 @@ def diagnose(
       their own mode (Tierney and Kadane 1986), says which of them q tells and which not:
       ``Diagnosis.sites``. A median that is off by more than 0.3 standard deviations, or a 90 % interval whose
       width is by more than 20 %, is bad. Looked at for up to 64 coordinates, and not too many data.
+    - Of a fit by a sparse Hessian that is not so small, third derivatives at the mode tell by how much skewness moves
+      the mean of each coordinate, to first order: ``Diagnosis.shifts``. Of a thousand states, each off by a few
+      hundredths of its standard deviation, draws of all together are worth next to nothing, and the line for each
+      site says that single numbers are near. It sees no tail and no other mode, and mends no verdict.
     - Draws from q do not reach far modes: ``starts`` searches look for them. That none is found
       proves nothing; more starts are a better search. A mode that is higher than that of q, but
       holds no evidence, makes q usable at best.
@@ -213,6 +219,7 @@ def diagnose(
     modes = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(modes)])[1:])
     is_marginal = getattr(approx.density.model, "is_marginal", False)
+    of_each = marginals(approx, progress_bar)
     diagnosis = Diagnosis(
         approx=approx,
         num_samples=num_samples,
@@ -220,7 +227,8 @@ def diagnose(
         effective_sample_size=float(effective_sample_size(weights)),
         importance_log_evidence=mean_of_weights(weights, k),
         slices=principal_slices(approx, _AXES, progress_bar),
-        marginals=marginals(approx, progress_bar),
+        marginals=of_each,
+        shifts=None if of_each is not None else shifts(approx),
         other_modes=other_modes,
         starts=starts,
         maximum_log_likelihood=_bound(approx, other_modes),

@@ -18,6 +18,7 @@ from laplacebook.fit.summary import improper_evidence, modes_found
 from laplacebook.model.hierarchy import integrate_out, scales_of_effects
 from laplacebook.trust.judged import Judged
 from laplacebook.trust.remedies import Remedy, remedies
+from laplacebook.trust.shifts import Shifts
 from laplacebook.trust.slices import DENSE, INTERVAL, Slice
 from laplacebook.trust.verdict import (
     LEVELS,
@@ -27,6 +28,7 @@ from laplacebook.trust.verdict import (
     of_inner_modes,
     of_modes,
     of_sample_size,
+    of_shifts,
     of_site,
     of_sites,
     of_skewness,
@@ -63,6 +65,9 @@ class Diagnosis(Judged):
         starts: how many searches for modes there were, that of q included.
         maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
             where the log evidence is below that at the mode anyway, or a prior is improper.
+        shifts: of each site, by how many standard deviations of q skewness moves the mean of each coordinate from the
+            mode, to first order in third derivatives, shape (n,); None where the precision is not the sparse
+            Hessian, or ``marginals`` tell it.
         inner_modes: what other modes the sites have that a marginal model integrates out, given those at the mode, in
             words; None if none was found.
     """
@@ -78,6 +83,7 @@ class Diagnosis(Judged):
     starts: int
     maximum_log_likelihood: Highest | None
     tried: Table | None = None
+    shifts: Shifts | None = None
     inner_modes: str | None = None
 
     @cached_property
@@ -150,6 +156,7 @@ class Diagnosis(Judged):
             of_evidence(self.evidence_difference),
             of_skewness(self.slices),
             *of_sites(self.marginals or ()),
+            *of_shifts(self._shift_of_each),
             of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts),
             *of_inner_modes(self.inner_modes),
         ]
@@ -219,6 +226,7 @@ class Diagnosis(Judged):
             f"log evidence {approx.log_evidence:.4f} (Laplace), {evidence} (importance sampling)",
             *([] if bound is None else [f"maximum log likelihood {bound.log_likelihood:.4f}"]),
             *self._sites_told(),
+            *self._shifts_told(),
             *improper_evidence(approx.density),
             *modes_found(approx.log_evidence, others),
             f"{approx.density.method} of {approx.density.name}, {approx.space} space, "
@@ -259,6 +267,34 @@ class Diagnosis(Judged):
                 more = f" and {len(held) - len(some)} more" if len(held) > len(some) else ""
                 lines.append(f"marginals {level}, by what the 90% interval holds: {listed}{more}")
         return lines + list(self._few_looked_at() if self.marginals else ())
+
+    @property
+    def _shift_of_each(self) -> dict[str, float]:
+        if self.shifts is None:
+            return {}
+        names = self.approx.density.coordinate_names()
+        return dict(zip(names, np.concatenate(list(self.shifts.values())).tolist(), strict=True))
+
+    def _shifts_told(self) -> list[str]:
+        """A line for each site, those whose means are moved farthest first."""
+        if self.shifts is None:
+            return []
+        names = {s.name: s.coordinate_names() for s in self.approx.density.sites}
+        lines = []
+        for site, moved in sorted(self.shifts.items(), key=lambda one: -abs(one[1]).max()):
+            i = int(np.argmax(abs(moved)))
+            many = (
+                f", rms {np.sqrt(np.mean(moved**2)):.2g} of {moved.size:,}"
+                if moved.size > 1
+                else ""
+            )
+            lines.append(f"{names[site][i]} {moved[i]:+z.2g}{many}")
+        more = [f"... and {len(lines) - _ROWS} sites more"] if len(lines) > _ROWS else []
+        return [
+            "of each number alone, skewness moves the mean by so many sd, to first order (a tail or another mode is "
+            "not seen):",
+            *(f"  {one}" for one in lines[:_ROWS] + more),
+        ]
 
 
 def _rounding(value: Any) -> float:

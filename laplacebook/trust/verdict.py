@@ -17,6 +17,7 @@ ELSEWHERE = 0.01  # of the evidence, held by other modes
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
 MEDIAN = 0.3  # standard deviations, by which the median of a marginal may be off
 WIDTH = 0.2  # of the exact one, by which the width of a 90 % interval may be off
+SHIFT = (0.25, 0.5)  # standard deviations, of a mean from its mode: what such skewnesses make
 MEAN = (0.1, 0.3)  # standard deviations, by which a mean may be off
 SPREAD = (log(1.1), log(1.3))  # the same of a logarithm of a standard deviation: 10 and 30 %
 
@@ -104,6 +105,24 @@ def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
     # Of the same level the one that is told is that of whose marginal least is held.
     order = sorted(known, key=lambda one: (-LEVELS.index(of_site(one).level), one.mass(INTERVAL)))
     return [of_site(order[0])]
+
+
+def of_shifts(shifts: Mapping[str, float]) -> list[Finding]:
+    """The mean that skewness moves farthest, to first order; none where means are not looked at.
+
+    Args:
+        shifts: by the name of the coordinate, in standard deviations of q.
+    """
+    if not shifts:
+        return []
+    name = max(shifts, key=lambda one: abs(shifts[one]))
+    level = _graded(abs(shifts[name]), *SHIFT)
+    bounds = {"good": "within 0.25", "usable": "beyond 0.25", "bad": "beyond 0.5"}
+    return [
+        Finding(
+            level, f"skewness moves the mean of {name} by {shifts[name]:+z.2f} sd ({bounds[level]})"
+        )
+    ]
 
 
 def of_weights(k: float, number: int, dimension: int, known: bool, otherwise: str) -> Finding:

@@ -159,7 +159,7 @@ REFUSED = {
         (1 + 0 * Y,),
         "tau",
         lb.NotConverged,
-        "a second mode",
+        r"falls along z\[\d\]\. .*a second mode",
     ),
     "not a scale": (scale_that_may_be_negative, (Y,), None, lb.NonFinite, "is not a scale"),
 }

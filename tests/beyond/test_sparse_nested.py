@@ -1,5 +1,7 @@
 """Hyperparameters on a grid, and many effects by a sparse precision at every point: against the dense one."""
 
+import re
+import sys
 from dataclasses import replace
 
 import jax
@@ -12,6 +14,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 import laplacebook as lb
+from laplacebook.base import progress
 from laplacebook.beyond import nested_approximation, skewed_by_shifts, sparse_effects
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.expansion_at_mode import expansion
@@ -228,10 +231,13 @@ def test_an_effect_that_levels_off_is_seen(counts):
     assert not counts.effects.falls(flat)
 
 
-def test_draws_are_the_same_in_parts(counts, monkeypatch):
+def test_draws_are_the_same_in_parts_that_move_a_bar(counts, monkeypatch, capsys):
     whole = counts.sample(KEY, (30,))
-    monkeypatch.setattr(nested_approximation, "_TOGETHER", 500)
+    monkeypatch.setattr(nested_approximation, "_SEARCHED", 4)
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     parts = counts.sample(KEY, (30,))
+    assert re.search(r" (4|8|12|16|20|24|28)/30 ", capsys.readouterr().err)
     for name, values in whole.items():
         np.testing.assert_allclose(parts[name], values, atol=1e-8)
     scores = (np.asarray(whole["z"]) - counts.mean["z"]) / counts.standard_deviation["z"]

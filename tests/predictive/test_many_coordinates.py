@@ -11,6 +11,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.base import progress
+from laplacebook.gaussian import sparse
 from laplacebook.predictive import linearized
 from laplacebook.predictive.linearized import MOST_BY_COLUMNS
 
@@ -111,3 +112,24 @@ def test_rows_of_a_sparse_fit_move_a_bar(capsys, monkeypatch):
     found = lb.predict(fit, t[:100])
     np.testing.assert_allclose(found.mean, np.sin(t[:100]) / 2, atol=1e-8)
     assert "/100 " in capsys.readouterr().err
+
+
+def test_draws_of_a_sparse_fit_move_a_bar(capsys, monkeypatch):
+    """Each is a solve on the host; they are those that are made all at once."""
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+    def series(t, y=None):
+        z = numpyro.sample("z", dist.Normal(0, 1).expand([300]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[t], 1).to_event(1), obs=y)
+
+    t = np.arange(300)
+    fit = lb.laplace(series, t, np.sin(t), structure="sparse")
+    whole = fit.sample_vector(KEY, (50,))
+    normal = jax.random.normal(KEY, (50, 300))
+    np.testing.assert_allclose(whole - fit.mode_vector, fit.precision.whitened(normal.T).T)
+    capsys.readouterr()
+    monkeypatch.setattr(sparse, "_AT_ONCE", 2**12)
+    np.testing.assert_array_equal(fit.sample_vector(KEY, (50,)), whole)
+    lb.predict(fit, t[:10], method="monte_carlo", key=KEY, num_samples=50)
+    assert "/50 " in capsys.readouterr().err
