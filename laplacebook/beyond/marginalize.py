@@ -266,7 +266,7 @@ class MarginalModel:
         """Near where searches are to begin, in a program that knows the data, as those of samplers do."""
         if self.structure == "sparse" or not is_traced(values) or is_traced((args, kwargs)):
             return None
-        with jax.ensure_compile_time_eval(), InWorkingPrecision():
+        with at_once(), InWorkingPrecision():
             return reference_of(self._given_somewhere(args, kwargs))
 
     def _integral(
