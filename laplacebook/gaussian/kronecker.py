@@ -120,8 +120,10 @@ class Eigenbasis(Precision):
         """(left (x) right) v."""
         v = coordinates(v, self.shape, columns=True)
         weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
-        half = namespace(left, weights).tensordot(left, weights, 1)
-        return (right @ half).reshape(v.shape)
+        xp = namespace(left, right, weights)
+        half = xp.tensordot(left, weights, 1)
+        # One product of matrices each, where NumPy's matmul would take a vector at a time.
+        return xp.swapaxes(xp.tensordot(half, right, (1, 1)), 1, 2).reshape(v.shape)
 
     def _scaled(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
