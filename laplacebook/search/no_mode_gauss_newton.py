@@ -1,5 +1,7 @@
 """Why is there no mode by a curvature other than the Hessian? The error that says so."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -45,14 +47,13 @@ def explain_shortfall(
     Returns:
         The error to raise; one about rows that do not add up is raised here.
     """
-    seen = slope_look(density, u)
+    look_at, at = partial(slope_look, density), np.asarray(u)
+    seen = look_at(at)
     _, valid = seen.beside
     if not (np.all(np.isfinite(seen.gradient)) and np.isfinite(seen.f) and valid):
         return not_finite(density, u)
     if stationary and levels_off(
-        lambda u: slope_look(density, u).gradient,
-        np.asarray(u),
-        precision_seen(density, u, settings),
+        lambda u: look_at(u).gradient, at, precision_seen(density, at, settings)
     ):
         return level(density, u)
     if stationary:
@@ -104,8 +105,9 @@ def _not_there(
 
 def _distance(density: ModelDensity, u: Array, settings: Settings) -> float:
     """The Newton decrement at u; NaN where the precision is not positive definite."""
-    gradient = slope_look(density, u).gradient
-    return float(np.linalg.norm(precision_seen(density, u, settings).half_solve(gradient)))
+    at = np.asarray(u)
+    half = precision_seen(density, at, settings).half_solve(slope_look(density, at).gradient)
+    return float(np.linalg.norm(half))
 
 
 def _pace(before: float, distance: float, wanted: float, steps: int) -> str:

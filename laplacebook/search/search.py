@@ -39,7 +39,10 @@ from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
-OFTEN = 3  # searches: about then looks that take half of the time pay for being compiled longer
+OFTEN = 5  # searches: about then looks that take half of the time pay for being compiled longer,
+LARGE = (
+    10_000_000  # where coordinates times numbers of data are so many that a look takes milliseconds
+)
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
@@ -212,9 +215,10 @@ def _driven(
 def _driven_rounds(
     density: ModelDensity, start: Array | None, settings: Settings, past: _Past
 ) -> Fit:
-    tolerance, often = enough(settings.tolerance, jnp.result_type(float)), past.searches > OFTEN
+    tolerance = enough(settings.tolerance, jnp.result_type(float))
     parts, room = jax.device_get(_begin(density, start, settings))
     u = np.concatenate(parts)
+    often = past.searches > OFTEN and u.size * numbers_in(density) > LARGE
     nudged = off_centre(u, room)
     u = nudged if start is None else np.where(u == 0, nudged, u)
 
