@@ -114,19 +114,20 @@ def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_wei
     assert isinstance(error, lb.NotPositiveDefinite)
 
 
-def test_a_second_refusal_compiles_nothing(monkeypatch):
-    """Explained with programs of its own, that of a million weights took longer than its search."""
+def test_a_refusal_takes_the_programs_of_the_search(monkeypatch):
+    """With hundreds of its own, that of a million weights took longer to explain than to search for."""
     monkeypatch.setattr(rounds, "ROUNDS", 1)
     monkeypatch.setattr(rounds, "STEPS", 1)
-    start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=1)
+    model = partial(NETWORK, prior_precision=4.0)
+    start = lb.train(model, X, LABELS, key=jax.random.key(0), steps=1)
     options = {"start": start, "curvature": "gauss_newton", "structure": "kronecker"}
+    lb.laplace(model, X, LABELS, throw=False, **options)
 
     def refused():
         with pytest.raises(lb.NotConverged, match="No mode after"):
-            lb.laplace(NETWORK, X, LABELS, **options)
+            lb.laplace(model, X, LABELS, **options)
 
-    refused()
-    assert not compiled(refused)
+    assert len(compiled(refused)) <= 3  # to read the coordinates that are printed
 
 
 def test_a_point_is_named_by_a_few_of_its_coordinates():
