@@ -14,6 +14,7 @@ from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
 
+_LARGE = 2**16  # numbers, of which NumPy's matmul would take a vector at a time
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
 
 
@@ -120,7 +121,10 @@ class Eigenbasis(Precision):
         """(left (x) right) v."""
         v = coordinates(v, self.shape, columns=True)
         weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
-        half = namespace(left, weights).tensordot(left, weights, 1)
+        xp = namespace(left, right, weights)
+        half = xp.tensordot(left, weights, 1)
+        if xp is np and half.size > _LARGE:
+            return xp.swapaxes(xp.tensordot(half, right, (1, 1)), 1, 2).reshape(v.shape)
         return (right @ half).reshape(v.shape)
 
     def _scaled(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:

@@ -24,6 +24,8 @@ from laplacebook.model.edges import at_edge
 from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.labels import Labels
 
+SHOWN = 4  # coordinates of a point
+
 
 def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     """The error for a log joint that is not finite, or not a log joint, at u of shape (D,)."""
@@ -283,6 +285,7 @@ def because(arguments: list[str]) -> str:
 
 def print_point(density: ModelDensity, u: Float[Array, " D"]) -> str:
     """The first coordinates of a point, by name."""
-    shown = [f"{n} = {float(x):.4g}" for n, x in zip(density.coordinate_names(), u, strict=True)]
+    names = [n for site in density.sites for n in site.coordinate_names(SHOWN)][:SHOWN]
+    shown = [f"{n} = {float(x):.4g}" for n, x in zip(names, u[:SHOWN], strict=True)]
     where = "" if density.space == "constrained" else " (unconstrained)"
-    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + where
+    return ", ".join(shown) + (", ..." if density.dimension > SHOWN else "") + where

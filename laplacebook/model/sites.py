@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -51,9 +52,10 @@ class Site:
         """How many coordinates of R^D the site takes."""
         return prod(self.shape)
 
-    def coordinate_names(self) -> list[str]:
-        """``["w[0, 0]", "w[0, 1]", ...]``, or ``["theta"]`` for a scalar."""
-        return [f"{self.name}{list(index) if index else ''}" for index in np.ndindex(self.shape)]
+    def coordinate_names(self, most: int | None = None) -> list[str]:
+        """``["w[0, 0]", "w[0, 1]", ...]``, or ``["theta"]`` for a scalar; all, or so many of the first."""
+        places = islice(np.ndindex(self.shape), most)
+        return [f"{self.name}{list(index) if index else ''}" for index in places]
 
 
 def find_sites(call: Call, space: str) -> tuple[tuple[Site, ...], frozenset[str], Labels]:

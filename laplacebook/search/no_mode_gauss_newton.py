@@ -1,6 +1,7 @@
 """Why is there no mode by a curvature other than the Hessian? The error that says so."""
 
-import jax
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,7 +13,7 @@ from laplacebook.base.errors import (
     UnsupportedModel,
 )
 from laplacebook.curvature.hessian import prior_curvature
-from laplacebook.curvature.precision_at import coupled, is_one, precision_at
+from laplacebook.curvature.precision_at import coupled, is_one
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import parts_of
 from laplacebook.model.density import ModelDensity
@@ -20,6 +21,7 @@ from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import levels_off
+from laplacebook.search.looks import precision_seen, slope_look
 from laplacebook.search.mode import enough
 from laplacebook.search.no_mode import jumps_about, level
 
@@ -45,11 +47,13 @@ def explain_shortfall(
     Returns:
         The error to raise; one about rows that do not add up is raised here.
     """
-    value, gradient = jax.value_and_grad(lambda u: density.loss(u)[0])(u)
-    if not (jnp.all(jnp.isfinite(gradient)) and jnp.isfinite(value) and density.valid(u)):
+    look_at, at = partial(slope_look, density), np.asarray(u)
+    seen = look_at(at)
+    _, valid = seen.beside
+    if not (np.all(np.isfinite(seen.gradient)) and np.isfinite(seen.f) and valid):
         return not_finite(density, u)
     if stationary and levels_off(
-        jax.jit(jax.grad(lambda u: density.loss(u)[0])), u, precision_at(density, u, settings)
+        lambda u: look_at(u).gradient, at, precision_seen(density, at, settings)
     ):
         return level(density, u)
     if stationary:
@@ -101,8 +105,9 @@ def _not_there(
 
 def _distance(density: ModelDensity, u: Array, settings: Settings) -> float:
     """The Newton decrement at u; NaN where the precision is not positive definite."""
-    gradient = jax.grad(lambda u: density.loss(u)[0])(u)
-    return float(jnp.linalg.norm(precision_at(density, u, settings).half_solve(gradient)))
+    at = np.asarray(u)
+    half = precision_seen(density, at, settings).half_solve(slope_look(density, at).gradient)
+    return float(np.linalg.norm(half))
 
 
 def _pace(before: float, distance: float, wanted: float, steps: int) -> str:

@@ -19,10 +19,10 @@ from jaxtyping import Array
 
 from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import loud, on_host
+from laplacebook.base.pytrees import loud
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import hessian_product, twice_differentiable
-from laplacebook.curvature.precision_at import entries_at, kept, metric_of, precision_of
+from laplacebook.curvature.precision_at import kept, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -31,7 +31,7 @@ from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import drive, looks_as_its_gradient
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
-from laplacebook.search.looks import look, slope_look, work_of_search
+from laplacebook.search.looks import look, precision_seen, slope_look, work_of_search
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
@@ -39,6 +39,10 @@ from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
+OFTEN = 5  # searches: about then looks that take half of the time pay for being compiled longer,
+LARGE = (
+    10_000_000  # where coordinates times numbers of data are so many that a look takes milliseconds
+)
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
@@ -212,32 +216,32 @@ def _driven_rounds(
     density: ModelDensity, start: Array | None, settings: Settings, past: _Past
 ) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
-    settings = replace(settings, tolerance=None)
     parts, room = jax.device_get(_begin(density, start, settings))
     u = np.concatenate(parts)
+    often = past.searches > OFTEN and u.size * numbers_in(density) > LARGE
     nudged = off_centre(u, room)
     u = nudged if start is None else np.where(u == 0, nudged, u)
 
     def precision_there(u: np.ndarray) -> Precision:
-        return on_host(_factorised(_entries(density, u, settings), settings.structure))
+        return precision_seen(density, u, settings, often)
 
     def metric_there(u: np.ndarray) -> Precision | None:
         metric = metric_of(density, settings) if past.layers else None
         if metric is None:
             return None
         try:
-            return on_host(_factorised(_entries(density, u, metric), metric.structure))
+            return precision_seen(density, u, metric, often)
         except UnsupportedModel:
             past.layers = False
             return None
 
     def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
         def product(v: np.ndarray) -> np.ndarray:
-            return np.asarray(hessian_product(density, u, v))
+            return np.asarray(hessian_product(density, u, v, often=often))
 
         return ridge(partial(whitened, product, precision), u, precision)
 
-    look_at = partial(slope_look, density)
+    look_at = partial(slope_look, density, often=often)
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)
@@ -251,15 +255,6 @@ def _driven_rounds(
         )
         fit = _fit(found, np.asarray(sound))
     return jax.device_put(fit)
-
-
-@partial(jit_quickly, work=work_of_search, half=True, static_argnames="settings")
-def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
-    return entries_at(density, u, settings)
-
-
-# Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
-_factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)
 
 
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:

@@ -264,3 +264,15 @@ def test_a_structure_of_another_kind_is_not_saved():
 def test_shapes_that_do_not_fit_together_are_refused():
     with pytest.raises(ValueError, match="not an array of shape"):
         Eigenbasis.of(lb.KroneckerBlock(jnp.eye(2), jnp.eye(2), jnp.ones(2)))
+
+
+@pytest.mark.parametrize("columns", [(), (3,)], ids=["a vector", "columns"])
+def test_large_kronecker_factors_turn_as_small_ones_do(columns, monkeypatch):
+    """Where they are large NumPy takes another product of matrices."""
+    rng = np.random.default_rng(0)
+    left, right = (x @ x.T for x in (rng.normal(size=(4, 4)), rng.normal(size=(3, 3))))
+    precision = lb.KroneckerPrecision.of((lb.KroneckerBlock(left, right, np.float64(0.5)),))
+    v = rng.normal(size=(12, *columns))
+    small = precision.whitened(v), precision.half_solve(v)
+    monkeypatch.setattr("laplacebook.gaussian.kronecker._LARGE", 0)
+    np.testing.assert_allclose((precision.whitened(v), precision.half_solve(v)), small, 1e-12)

@@ -15,11 +15,14 @@ from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.kronecker import KroneckerPrecision
 from laplacebook.gaussian.precision import DiagonalPrecision
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.not_finite import print_point
+from laplacebook.model.sites import Site
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import driven_rounds, rounds
+from laplacebook.search import driven_rounds, rounds, search
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
+from tests.test_next_calls import compiled
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 6))
@@ -109,3 +112,47 @@ def test_a_failure_of_kronecker_factors_is_explained_without_a_block_of_many_wei
     certificate = Certificate(False, np.inf, 0, np.inf)
     error = explain_shortfall(density, u, certificate, False, Settings("gauss_newton", "kronecker"))
     assert isinstance(error, lb.NotPositiveDefinite)
+
+
+def test_a_refusal_takes_the_programs_of_the_search(monkeypatch):
+    """With hundreds of its own, that of a million weights took longer to explain than to search for."""
+    monkeypatch.setattr(rounds, "ROUNDS", 1)
+    monkeypatch.setattr(rounds, "STEPS", 1)
+    model = partial(NETWORK, prior_precision=4.0)
+    start = lb.train(model, X, LABELS, key=jax.random.key(0), steps=1)
+    options = {"start": start, "curvature": "gauss_newton", "structure": "kronecker"}
+    lb.laplace(model, X, LABELS, throw=False, **options)
+
+    def refused():
+        with pytest.raises(lb.NotConverged, match="No mode after"):
+            lb.laplace(model, X, LABELS, **options)
+
+    assert len(compiled(refused)) <= 3  # to read the coordinates that are printed
+
+
+def test_a_point_is_named_by_a_few_of_its_coordinates():
+    """All names of so many weights would not fit into memory."""
+    assert Site("w", (10**6, 10**6), ()).coordinate_names(2) == ["w[0, 0]", "w[0, 1]"]
+    density = ModelDensity.of(NETWORK, (X, LABELS))
+    told = print_point(density, jnp.arange(float(density.dimension)))
+    assert told == "w1[0, 0] = 0, w1[0, 1] = 1, w1[0, 2] = 2, w1[0, 3] = 3, ... (unconstrained)"
+
+
+def test_looks_of_many_searches_are_compiled_once_more(monkeypatch):
+    """With more care, since they take half of the time; where a look takes next to none they are not."""
+    monkeypatch.setattr(search, "OFTEN", 2)
+    start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=50)
+    options = {"start": start, "curvature": "gauss_newton", "structure": "kronecker"}
+
+    def counts(model):
+        return [
+            len(compiled(lambda: lb.laplace(model, X, LABELS, **options).log_evidence))
+            for _ in range(5)
+        ]
+
+    _, *later = counts(partial(NETWORK, prior_precision=2.0))
+    assert later == [0, 0, 0, 0]
+    monkeypatch.setattr(search, "LARGE", 0)
+    _, second, third, *later = counts(partial(NETWORK, prior_precision=3.0))
+    assert (second, later) == (0, [0, 0])
+    assert third == 3  # the slope, the curvature, and a product of the Hessian with a vector
