@@ -41,11 +41,6 @@ def numbers_in(tree: Any) -> int:
     return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
 
 
-def at_least_some(work: int, often: bool) -> int:
-    """How many numbers a program computes: if it runs often, never so few that it is compiled with little care."""
-    return max(work, SMALL + 1) if often else work
-
-
 def in_full_precision(function: _F) -> _F:
     """The function, with all products of matrices in the precision of their factors.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.quick import at_least_some, jit_quickly, numbers_in
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.model.density import ModelDensity
 
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
@@ -75,15 +75,11 @@ def value_gradient_hessian(
     return value, beside, slope, matrix_of(column, x)
 
 
-def _work_of_product(density: ModelDensity, *_: Any, often: bool = False) -> int:
-    return at_least_some(WORK * numbers_in(density), often)
-
-
-@partial(jit_quickly, work=_work_of_product, half=True, static_argnames="often")
+@partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True)
 def hessian_product(
-    density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"], often: bool = False
+    density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"]
 ) -> Float[Array, " D"]:
-    """The Hessian of the negative log joint at u times a vector; compiled with more care if it is taken often."""
+    """The Hessian of the negative log joint at u times a vector."""
     return jax.jvp(jax.grad(lambda u: density.loss(u)[0]), (u,), (v,))[1]
 
 

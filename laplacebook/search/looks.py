@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
-from laplacebook.base.quick import at_least_some, jit_quickly, numbers_in
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import entries_at, precision_of
 from laplacebook.curvature.settings import Settings
@@ -22,10 +22,10 @@ INNER = 200  # looks at the log joint behind each look at its integral
 LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 
 
-def work_of_search(density: ModelDensity, *_: Any, often: bool = False, **__: Any) -> int:
-    """How many numbers a search computes, about; and more than a few if it is one of many."""
+def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
+    """How many numbers a search computes, about."""
     each = INNER if density.only_gradients else 1
-    return at_least_some(numbers_in(density) * LOOKS * each, often)
+    return numbers_in(density) * LOOKS * each
 
 
 def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
@@ -34,21 +34,19 @@ def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
 
 
-def slope_look(density: ModelDensity, u: Float[np.ndarray, " D"], often: bool = False) -> Look:
-    """The same without the Hessian; compiled with more care if it is looked at often."""
-    value, beside, gradient = _slope(density, u, often=often)
+def slope_look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
+    """The same without the Hessian."""
+    value, beside, gradient = _slope(density, u)
     return Look(np.asarray(value), beside, np.asarray(gradient), None)
 
 
-def precision_seen(
-    density: ModelDensity, u: Float[Numbers, " D"], settings: Settings, often: bool = False
-) -> Precision:
-    """The precision at u by a curvature other than the Hessian: in NumPy; ``often`` as above.
+def precision_seen(density: ModelDensity, u: Float[Numbers, " D"], settings: Settings) -> Precision:
+    """The precision at u by a curvature other than the Hessian: in NumPy.
 
     Raises:
         UnsupportedModel: the model has no such curvature, or no such structure.
     """
-    entries = _entries(density, u, replace(settings, tolerance=None), often=often)
+    entries = _entries(density, u, settings=replace(settings, tolerance=None))
     return on_host(_factorised(entries, settings.structure))
 
 
@@ -63,14 +61,14 @@ def _bend(density: ModelDensity, u: Array) -> tuple:
     return value_gradient_hessian(density.loss_and_validity, u)
 
 
-@partial(jit_quickly, work=work_of_search, half=True, static_argnames="often")
-def _slope(density: ModelDensity, u: Array, often: bool) -> tuple:
+@partial(jit_quickly, work=work_of_search, half=True)
+def _slope(density: ModelDensity, u: Array) -> tuple:
     (value, beside), gradient = jax.value_and_grad(density.loss_and_validity, has_aux=True)(u)
     return value, beside, gradient
 
 
-@partial(jit_quickly, work=work_of_search, half=True, static_argnames=("settings", "often"))
-def _entries(density: ModelDensity, u: Array, settings: Settings, often: bool) -> Any:
+@partial(jit_quickly, work=work_of_search, half=True, static_argnames="settings")
+def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings)
 
 

@@ -39,10 +39,6 @@ from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
-OFTEN = 5  # searches: about then looks that take half of the time pay for being compiled longer,
-LARGE = (
-    10_000_000  # where coordinates times numbers of data are so many that a look takes milliseconds
-)
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
@@ -218,30 +214,29 @@ def _driven_rounds(
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     parts, room = jax.device_get(_begin(density, start, settings))
     u = np.concatenate(parts)
-    often = past.searches > OFTEN and u.size * numbers_in(density) > LARGE
     nudged = off_centre(u, room)
     u = nudged if start is None else np.where(u == 0, nudged, u)
 
     def precision_there(u: np.ndarray) -> Precision:
-        return precision_seen(density, u, settings, often)
+        return precision_seen(density, u, settings)
 
     def metric_there(u: np.ndarray) -> Precision | None:
         metric = metric_of(density, settings) if past.layers else None
         if metric is None:
             return None
         try:
-            return precision_seen(density, u, metric, often)
+            return precision_seen(density, u, metric)
         except UnsupportedModel:
             past.layers = False
             return None
 
     def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
         def product(v: np.ndarray) -> np.ndarray:
-            return np.asarray(hessian_product(density, u, v, often=often))
+            return np.asarray(hessian_product(density, u, v))
 
         return ridge(partial(whitened, product, precision), u, precision)
 
-    look_at = partial(slope_look, density, often=often)
+    look_at = partial(slope_look, density)
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)

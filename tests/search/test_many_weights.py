@@ -18,7 +18,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import print_point
 from laplacebook.model.sites import Site
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import driven_rounds, rounds, search
+from laplacebook.search import driven_rounds, rounds
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
@@ -136,23 +136,3 @@ def test_a_point_is_named_by_a_few_of_its_coordinates():
     density = ModelDensity.of(NETWORK, (X, LABELS))
     told = print_point(density, jnp.arange(float(density.dimension)))
     assert told == "w1[0, 0] = 0, w1[0, 1] = 1, w1[0, 2] = 2, w1[0, 3] = 3, ... (unconstrained)"
-
-
-def test_looks_of_many_searches_are_compiled_once_more(monkeypatch):
-    """With more care, since they take half of the time; where a look takes next to none they are not."""
-    monkeypatch.setattr(search, "OFTEN", 2)
-    start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=50)
-    options = {"start": start, "curvature": "gauss_newton", "structure": "kronecker"}
-
-    def counts(model):
-        return [
-            len(compiled(lambda: lb.laplace(model, X, LABELS, **options).log_evidence))
-            for _ in range(5)
-        ]
-
-    _, *later = counts(partial(NETWORK, prior_precision=2.0))
-    assert later == [0, 0, 0, 0]
-    monkeypatch.setattr(search, "LARGE", 0)
-    _, second, third, *later = counts(partial(NETWORK, prior_precision=3.0))
-    assert (second, later) == (0, [0, 0])
-    assert third == 3  # the slope, the curvature, and a product of the Hessian with a vector
