@@ -28,9 +28,8 @@ from laplacebook.base.errors import LaplaceError
 
 _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_INSTALLED = re.compile(
-    r"[\\/](site|dist)-packages[\\/]"
-)  # those of a user or of a parent environment too
+# Of a user, of the system or of a parent environment too.
+_INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
 _LOOKUPS = {
