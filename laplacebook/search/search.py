@@ -212,6 +212,7 @@ def _driven_rounds(
     density: ModelDensity, start: Array | None, settings: Settings, past: _Past
 ) -> Fit:
     tolerance = enough(settings.tolerance, jnp.result_type(float))
+    settings = replace(settings, tolerance=None)
     parts, room = jax.device_get(_begin(density, start, settings))
     u = np.concatenate(parts)
     nudged = off_centre(u, room)
