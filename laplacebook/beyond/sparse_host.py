@@ -16,6 +16,7 @@ from laplacebook.search.sparse_metric import SparseMetric, is_definite
 
 _OFTEN = 64  # searches, of which one begins in the middle of the prior as well
 _SAME = 0.1  # standard deviations: nearer points are one mode
+ENOUGH = 1e-10  # posterior standard deviations: the Newton decrement of a mode
 CLOSE = 1e-3  # so near the mode the values of f say less than the slope
 
 
@@ -77,7 +78,8 @@ class SparseHost:
 
     def begin_at(self, z: Float[np.ndarray, " d"]) -> None:
         """Let the next search begin there, and no other beside it."""
-        self._mode, self._searches, self.two_modes = z, 1, False
+        self._mode, self._precision = z, None  # the factor of another point is none for a chord
+        self._searches, self.two_modes = 1, False
 
     def found(self) -> tuple[np.ndarray, SparsePrecision]:
         """The mode that was found last, shape (d,), and the precision there."""
@@ -120,7 +122,9 @@ class SparseHost:
         if last is None or mode is None or not (is_definite(last) and np.array_equal(z, mode)):
             return np.zeros_like(z), np.zeros_like(unknown), unknown
         step = -last.solve(gradient)
-        return step, np.sqrt(-step @ gradient), unknown
+        decrement = np.sqrt(-step @ gradient)
+        # The same question twice: the mode stays where it is, to the last digit.
+        return step if decrement > ENOUGH else np.zeros_like(z), decrement, unknown
 
     @np.errstate(all="ignore")
     def ways(self, parts: Parts) -> tuple[np.ndarray, np.ndarray]:

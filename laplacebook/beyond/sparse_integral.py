@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.pytrees import loud
 from laplacebook.base.quick import jit
-from laplacebook.beyond.sparse_host import CLOSE, SparseHost
+from laplacebook.beyond.sparse_host import CLOSE, ENOUGH, SparseHost
 from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import Parts
 from laplacebook.model.density import ModelDensity
@@ -34,7 +34,6 @@ from laplacebook.search.newton_step import JUMP
 
 _STEPS = 100
 _HALVINGS = 30
-_ENOUGH = 1e-10  # posterior standard deviations: the Newton decrement of a mode
 _PASSABLE = 1e-6  # where rounding keeps it from becoming smaller
 _DECREASE = 1e-4  # of the predicted decrease
 
@@ -156,7 +155,7 @@ def _newton(whole: SparseIntegral, density: ModelDensity) -> _Found:
         settled = (new.decrement >= state.decrement / 2) & (state.decrement <= _PASSABLE)
         settled &= state.iterations > 1
         better = jax.tree.map(lambda a, b: jnp.where(settled, a, b), state, new)
-        ended = settled | (new.decrement <= _ENOUGH) & ~chord | ~jnp.isfinite(new.f)
+        ended = settled | (new.decrement <= ENOUGH) & ~chord | ~jnp.isfinite(new.f)
         ended |= jnp.isnan(new.decrement)
         return better._replace(iterations=state.iterations + 1, ended=ended)
 
