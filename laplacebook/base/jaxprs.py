@@ -27,6 +27,17 @@ _LINEAR_ALGEBRA = {
     "svd",
     "schur",
 }
+# Operations that compute each number from those at its place.
+ELEMENTWISE = frozenset(
+    name
+    for names in (
+        "add sub mul div max min pow integer_pow rem atan2 add_any neg abs sign square sqrt rsqrt cbrt",
+        "exp exp2 expm1 log log1p logistic tanh sin cos erf erfc erf_inv floor round clamp",
+        "lgamma digamma igamma igammac regularized_incomplete_beta bessel_i0e bessel_i1e",
+        "eq ne lt le gt ge and or xor not is_finite select_n copy name convert_element_type stop_gradient",
+    )
+    for name in names.split()
+)
 _PROGRAM = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # what an equation calls it
 
 

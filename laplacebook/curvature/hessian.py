@@ -75,6 +75,24 @@ def value_gradient_hessian(
     return value, beside, slope, matrix_of(column, x)
 
 
+def hessian_of(
+    f: Callable[[Array], tuple[Array, Any]], x: Float[Array, " D"]
+) -> Float[Array, "D D"]:
+    """The Hessian alone: where f has a large linear predictor, through that.
+
+    Args:
+        f: a twice differentiable function of a vector of shape (D,) that returns a scalar and,
+            beside it, anything.
+        x: the point, shape (D,).
+    """
+    from laplacebook.curvature.linear_predictor import hessian_by_rows, split_at_predictor
+
+    split = split_at_predictor(lambda x: f(x)[0], x)
+    if split is None:
+        return value_gradient_hessian(f, x)[3]
+    return hessian_by_rows(split, x, lambda g, x: hessian_of(lambda x: (g(x), None), x))
+
+
 @partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True)
 def hessian_product(
     density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"]

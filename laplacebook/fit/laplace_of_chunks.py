@@ -15,7 +15,7 @@ from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import in_full_precision, jit, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.curvature.hessian import hessian_of, twice_differentiable, value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.fit.chunk_checks import changed, require_same_prior, same_to
@@ -229,7 +229,7 @@ def _many(part: Part, u: Array) -> Look:
 
 @partial(jit_quickly, work=_work)
 def _hessian(part: Part, u: Array) -> Array:
-    return value_gradient_hessian(part.loss, u)[3]
+    return hessian_of(part.loss, u)
 
 
 def _summed(passes: Passes, u: Array, settings: Settings) -> Precision:

@@ -12,7 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from numpyro.distributions import Distribution, MaskedDistribution
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import Atom, Constant, Equation, all_equations_of
+from laplacebook.base.jaxprs import ELEMENTWISE, Atom, Constant, Equation, all_equations_of
 from laplacebook.model.distributions import unwrapped, wrapped
 
 Shape = tuple[int, ...]
@@ -103,25 +103,6 @@ def _misfit(name: str, data: Shape, what: str, own: Shape, apart: bool) -> Unsup
     )
 
 
-# Of operations that compute each number from those at its place.
-_EACH = {"add", "sub", "mul", "div", "max", "min", "pow", "integer_pow", "exp", "exp2", "log"}
-_EACH |= {"log1p", "expm1", "neg", "abs", "sign", "sqrt", "rsqrt", "cbrt", "square", "logistic"}
-_EACH |= {"tanh", "sin", "cos", "erf", "erfc", "erf_inv", "lgamma", "digamma", "select_n", "name"}
-_EACH |= {"convert_element_type", "stop_gradient", "copy", "clamp", "add_any", "mul_add", "atan2"}
-_EACH |= {
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "and",
-    "or",
-    "not",
-    "is_finite",
-    "regularized_incomplete_beta",
-}
-_EACH |= {"igamma", "igammac", "bessel_i0e", "bessel_i1e", "log_softmax", "rem", "floor", "round"}
 _SHAPES = {"broadcast_in_dim", "reshape", "transpose", "expand_dims", "squeeze"}
 
 
@@ -211,7 +192,7 @@ def _crossings(equations: Sequence[Equation]) -> dict[Any, int]:
                 rows.add(out)
             else:
                 plain.add(out)
-        elif name in _EACH:
+        elif name in ELEMENTWISE:
             several = [x for x in known if shapes[x] != ()]
             if any(x in pairs for x in several):
                 pairs[out] = next(pairs[x] for x in several if x in pairs)

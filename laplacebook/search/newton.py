@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.curvature.hessian import hessian_of, value_gradient_hessian
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.metric import has_hessian
 from laplacebook.search.newton_step import (
@@ -90,4 +90,4 @@ def _hessian(f: Callable, x: Array, look: Look, renew: Array, state: State) -> A
     """The Hessian at x, or where it is not worth its price the last one."""
     if look.hessian is not None:
         return jnp.where(renew, look.hessian, state.hessian)
-    return lax.cond(renew, lambda: value_gradient_hessian(f, x)[3], lambda: state.hessian)
+    return lax.cond(renew, lambda: hessian_of(f, x), lambda: state.hessian)

@@ -1,0 +1,172 @@
+"""The Hessian through a linear predictor: that of JAX, wherever it is taken and wherever it is not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import distributions as dist
+from numpyro import handlers
+
+import laplacebook as lb
+from laplacebook.curvature import linear_predictor
+from laplacebook.curvature.hessian import hessian_of
+from laplacebook.model.density import ModelDensity
+
+N, P = 4_321, 40  # no multiple of the rows at a time
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, P)), RNG.integers(0, 2, N)
+T, GROUP = RNG.normal(size=N), RNG.integers(0, 5, N)
+
+
+def weights(*shape):
+    shape = shape or (P,)
+    return numpyro.sample("w", dist.Normal(0, 1).expand(shape).to_event(len(shape)))
+
+
+def bernoulli(logits, name="y"):
+    numpyro.sample(name, dist.Bernoulli(logits=logits), obs=Y)
+
+
+def intercept(x):
+    w, b = weights(), numpyro.sample("b", dist.Normal(0, 1))
+    bernoulli(x @ w + b)
+
+
+def slope_of_another_column(x):
+    w, b = weights(), numpyro.sample("b", dist.Normal(0, 1))
+    bernoulli(x @ w + b * T)
+
+
+def few_groups(x):
+    w, a = weights(), numpyro.sample("a", dist.Normal(0, 1).expand([5]).to_event(1))
+    bernoulli(x @ w + a[GROUP])
+
+
+def row_vector(x):
+    bernoulli(weights() @ x.T)
+
+
+def no_prior(x):
+    flat = dist.ImproperUniform(dist.constraints.real_vector, (), (P,))
+    bernoulli(x @ numpyro.sample("w", flat))
+
+
+def horseshoe(x):
+    tau = numpyro.sample("tau", dist.HalfCauchy(1))
+    scales = numpyro.sample("scales", dist.HalfCauchy(1).expand([P]).to_event(1))
+    bernoulli(x @ (tau * scales * weights()))
+
+
+def unknown_noise(x):
+    w, sigma = weights(), numpyro.sample("sigma", dist.HalfNormal(1))
+    with numpyro.plate("rows", N):
+        numpyro.sample("y", dist.Normal(x @ w, sigma), obs=T)
+
+
+def student_t(x):
+    w, sigma = weights(), numpyro.sample("sigma", dist.HalfNormal(1))
+    nu = numpyro.sample("nu", dist.Gamma(2, 0.1))
+    numpyro.sample("y", dist.StudentT(nu, x @ w, sigma), obs=T)
+
+
+def negative_binomial(x):
+    w, k = weights(), numpyro.sample("k", dist.Exponential(1))
+    numpyro.sample("y", dist.NegativeBinomial2(jnp.exp(x @ w / 10), k), obs=Y)
+
+
+def probit(x):
+    numpyro.sample("y", dist.Bernoulli(probs=jax.scipy.stats.norm.cdf(x @ weights() / 3)), obs=Y)
+
+
+def masked_and_scaled(x):
+    eta = x @ weights()
+    with handlers.scale(scale=0.5), numpyro.plate("rows", N):
+        numpyro.sample("y", dist.Bernoulli(logits=eta).mask(T > 0), obs=Y)
+
+
+def two_outcomes(x):
+    w = weights()
+    bernoulli(x @ w)
+    numpyro.sample("t", dist.Normal(x[:, :30] @ w[:30], 1), obs=T)
+
+
+def sum_within_a_function(x):
+    numpyro.factor("y", -jnp.log1p(jnp.sum((T - x @ weights()) ** 2)))
+
+
+def centred(x):
+    eta = x @ weights()
+    numpyro.sample("y", dist.Normal(eta - eta.mean(), 1), obs=T)
+
+
+def neighbours(x):
+    eta = x @ weights()
+    numpyro.factor("y", -jnp.sum((eta[1:] * eta[:-1] - T[1:]) ** 2) / N)
+
+
+def product_of_sums(x):
+    eta = x @ weights()
+    numpyro.factor("y", -jnp.sum(eta * T) * jnp.sum(eta**2) / N**2)
+
+
+def classes(x):
+    numpyro.sample("y", dist.Categorical(logits=x @ weights(P, 3)), obs=Y)
+
+
+def many_groups(x):
+    w, a = weights(), numpyro.sample("a", dist.Normal(0, 1).expand([30]).to_event(1))
+    bernoulli(x @ w + a[jnp.arange(N) % 30])
+
+
+THROUGH = (intercept, slope_of_another_column, few_groups, row_vector, no_prior, horseshoe)
+THROUGH += (unknown_noise, student_t, negative_binomial, probit, masked_and_scaled, two_outcomes)
+NOT = (sum_within_a_function, centred, neighbours, product_of_sums, classes, many_groups)
+
+
+def loss_and_point(model):
+    density = ModelDensity.of(model, (X,))
+    u = jax.random.normal(jax.random.key(1), (density.dimension,)) / 5
+    return density.loss, u
+
+
+@pytest.fixture
+def all_sizes(monkeypatch):
+    monkeypatch.setattr(linear_predictor, "LARGE", 1)
+
+
+@pytest.mark.usefixtures("all_sizes")
+@pytest.mark.parametrize("model", THROUGH + NOT, ids=lambda model: model.__name__)
+def test_it_is_the_hessian(model):
+    loss, u = loss_and_point(model)
+    split = linear_predictor.split_at_predictor(lambda u: loss(u)[0], u)
+    assert (split is not None) == (model in THROUGH)
+    found, exact = jax.jit(lambda u: hessian_of(loss, u))(u), jax.hessian(lambda u: loss(u)[0])(u)
+    assert jnp.max(jnp.abs(found - exact)) < 1e-13 * jnp.max(jnp.abs(exact))
+    assert jnp.array_equal(found, found.T)
+
+
+@pytest.mark.usefixtures("all_sizes")
+def test_under_vmap_and_a_derivative():
+    loss, u = loss_and_point(intercept)
+    points = jnp.stack([u, -u])
+    several = jax.vmap(lambda u: hessian_of(loss, u))(points)
+    assert jnp.allclose(several[1], jax.hessian(lambda u: loss(u)[0])(-u), rtol=1e-12)
+    slope = jax.grad(lambda u: jnp.linalg.slogdet(hessian_of(loss, u))[1])
+    exact = jax.grad(lambda u: jnp.linalg.slogdet(jax.hessian(lambda u: loss(u)[0])(u))[1])
+    assert jnp.allclose(slope(u), exact(u), rtol=1e-9, atol=1e-12)
+
+
+def test_small_data_are_left_alone():
+    loss, u = loss_and_point(intercept)
+    assert linear_predictor.split_at_predictor(lambda u: loss(u)[0], u) is None
+
+
+def test_a_large_fit_has_the_covariance_that_numpy_finds():
+    x = RNG.normal(size=(26_000, 41))
+    y = (RNG.random(len(x)) < 1 / (1 + np.exp(-x @ np.linspace(-1, 1, 41)))).astype(int)
+    approx = lb.laplace(lb.models.logistic_regression, x, y)
+    p = 1 / (1 + np.exp(-x @ approx.mode["w"]))
+    precision = x.T @ ((p * (1 - p))[:, None] * x) + np.eye(41)
+    assert np.allclose(np.linalg.inv(approx.covariance), precision, rtol=1e-10, atol=1e-8)
+    assert np.allclose(x.T @ (y - p), approx.mode["w"], atol=1e-5)
