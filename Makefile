@@ -104,10 +104,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The lock without jax and numpyro, which take the lowest version that pyproject.toml allows.
+# The lock without jax and numpyro, which take the lowest version that pyproject.toml allows, and without what needs another jax.
 $(OLDEST): requirements.lock pyproject.toml
 	$(call environment,.venv-oldest)
-	sed -nE '/^(jax|jaxlib|numpyro)==/!s/^([a-z][^ ]*==[^ ]+( ; [^\\]*)?) *\\?$$/\1/p' requirements.lock > .venv-oldest/lock.txt
+	sed -nE '/^(jax|jaxlib|numpyro|flax|orbax-[a-z]*)==/!s/^([a-z][^ ]*==[^ ]+( ; [^\\]*)?) *\\?$$/\1/p' requirements.lock > .venv-oldest/lock.txt
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c .venv-oldest/lock.txt \
 	  $$(grep -oE '"(jax|numpyro)>=[0-9.]+"' pyproject.toml | tr -d '"' | sed -E 's/>=(.*)/==\1.*/') -e '.[test]'
 	@touch $@
