@@ -6,11 +6,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.namespace import Numbers
 from laplacebook.curvature.sparse_hessian import Parts, SparseHessian
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.search.follows_gradient import direction_of_look
-from laplacebook.search.metric import irregular_signs, probe, rounding_floor, units
+from laplacebook.search.metric import probe, rounding_floor, units
 from laplacebook.search.newton_step import is_straight
 from laplacebook.search.sparse_metric import SparseMetric, is_definite
 

@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.pytrees import loud
 from laplacebook.base.quick import jit
 from laplacebook.beyond.sparse_host import CLOSE, ENOUGH, SparseHost
@@ -29,7 +30,6 @@ from laplacebook.curvature.sparse_hessian import Parts
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.follows_gradient import follows_along
-from laplacebook.search.metric import irregular_signs
 from laplacebook.search.newton_step import JUMP
 
 _STEPS = 100

@@ -18,6 +18,7 @@ from laplacebook.curvature.settings import Settings, require_memory
 from laplacebook.model.rows import Rows
 
 KINDS = ("gauss_newton", "empirical_fisher")
+_PRIME = 999_983  # rows, more than any array has numbers for each
 FEWEST = 16  # rows of a batch, however many coordinates there are
 
 
@@ -114,34 +115,38 @@ def _sum(
     share: Callable[[RowFactors], Any],
     every_layer: bool,
 ) -> Any:
-    program = _program(rows, u, every_layer)
+    layered = _program(rows, u, every_layer)
     # Traced once, for batches of all sizes.
-    one = jax.jit(partial(_one_row, rows, u, program, kind), inline=True)
+    one = jax.jit(partial(_one_row, rows, u, layered, kind), inline=True)
 
     def of_batch(index: Int[Array, " B"]) -> Any:
         # The last batch is made up by rows taken again, with weight zero.
         counted = (index < rows.number).astype(u.dtype)[:, None, None]
-        return share(_row_factors(rows, program, one, index % rows.number, counted))
+        return share(_row_factors(rows, layered, one, index % rows.number, counted))
 
     def add(total: Any, index: Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_batch(index)), None
 
-    of_two, shapes = jax.make_jaxpr(of_batch, return_shape=True)(jnp.zeros(2, int))
+    prime = jax.ShapeDtypeStruct((_PRIME,), int)
+    program, shapes = jax.make_jaxpr(of_batch, return_shape=True)(prime)
     total = sum(prod(x.shape) for x in jax.tree.leaves(shapes))
-    size = batch_size or _batch_size(of_batch, of_two, total)
+    size = batch_size or _batch_size(program, total)
     batches = ceil(rows.number / size)
     index = jnp.arange(batches * ceil(rows.number / batches)).reshape(batches, -1)
     start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, start, index)[0]
 
 
-def _batch_size(of_batch: Callable[[Array], Any], of_two: ClosedJaxpr, total: int) -> int:
-    """So many rows that no array is larger than the sum, or than what a processor keeps at hand."""
-    # What grows with the number of rows is told by two programs that differ in it alone.
-    of_three = jax.make_jaxpr(of_batch)(jnp.zeros(3, int))
-    few, more = array_sizes(of_two.jaxpr), array_sizes(of_three.jaxpr)
-    growing = max(b - a for a, b in zip(few, more, strict=True))
-    return max(FEWEST, max(NUMBERS, total) // max(growing, 1))
+def _batch_size(program: ClosedJaxpr, total: int) -> int:
+    """So many rows that no array is larger than the sum, or than what a processor keeps at hand.
+
+    Args:
+        program: of a batch of a prime number of rows, so that a size tells whether it is one for each.
+        total: how many numbers the sum has.
+    """
+    sizes = array_sizes(program.jaxpr)
+    for_each = max((size // _PRIME for size in sizes if size % _PRIME == 0), default=1)
+    return max(FEWEST, max(NUMBERS, total) // max(for_each, 1))
 
 
 def _program(rows: Rows, u: Array, every_layer: bool) -> LayeredProgram:

@@ -309,7 +309,7 @@ class BlockPrecision(Precision):
     def _loud(self) -> Float[Numbers, "*B"]:
         """One; NaN if one of the blocks is not positive definite."""
         determinant = self.log_determinant()
-        return loud(~namespace(determinant).isnan(determinant), self._dtype)
+        return loud(~namespace(determinant).isnan(determinant), determinant.dtype)
 
 
 def blocks_of(precision: Precision) -> tuple[Precision, ...]:

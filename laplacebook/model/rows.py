@@ -14,6 +14,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.irregular import irregular_numbers, irregular_signs
 from laplacebook.base.pytrees import STATIC
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
@@ -217,9 +218,9 @@ def rows_add_up(rows: Rows, u: Float[Array, " D"]) -> Bool[Array, ""]:
     Returns:
         Shape ().
     """
-    sign = jax.random.rademacher(jax.random.key(0), u.shape, u.dtype)
-    far = AWAY * (1 + jnp.abs(u)) * jax.random.uniform(jax.random.key(1), u.shape, u.dtype, 0.5)
-    beside = u + sign * jnp.minimum(far, rows.density.room(u) / 2)
+    sides = jnp.asarray(irregular_signs(0, u.size), u.dtype)
+    far = AWAY * (1 + jnp.abs(u)) * jnp.asarray(irregular_numbers(1, u.size), u.dtype)
+    beside = u + sides * jnp.minimum(far, rows.density.room(u) / 2)
     together = row_log_likelihoods(rows.density, beside, rows.number)
     other = rows.over_shards(_other_alone, beside, by_row=(together,))
     return jnp.any(jnp.isfinite(together)) & (other == 0)

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.certificate import Search
-from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient
+from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.looks import slope_look
 from laplacebook.search.metric import units
-from laplacebook.search.newton_step import Look
 
 _STEP = 0.002  # standard deviations: the error of the rule of two points is below a millionth
 _FIRST = 0.1  # of a coordinate, or of one: what stands for these before they are known
@@ -81,17 +80,10 @@ class _Differences:
     """Hessians, each of which knows from the last one how far apart gradients are taken."""
 
     def __init__(self, look_at: LookAt, start: np.ndarray) -> None:
-        self.look_at = look_at
+        self.slope_at = remembered(look_at)
         self.deviations = _FIRST * np.maximum(abs(start), 1)
-        self._last: tuple[np.ndarray, Look] | None = None
         self._scaled = False
         self._fine: tuple[np.ndarray, np.ndarray] | None = None
-
-    def slope_at(self, u: np.ndarray) -> Look:
-        """f and its gradient at u of shape (D,); what was looked at last is not computed again."""
-        if self._last is None or not np.array_equal(self._last[0], u):
-            self._last = u.copy(), self.look_at(u)
-        return self._last[1]
 
     def hessian(self, u: np.ndarray) -> np.ndarray:
         """At u of shape (D,): of one side the first time, which serves for steps, and then of both."""

@@ -31,6 +31,18 @@ from laplacebook.search.newton_step import (
 LookAt = Callable[[np.ndarray], Look]
 
 
+def remembered(look_at: LookAt) -> LookAt:
+    """The same looks, without a second one at the point that was looked at last."""
+    last: list[tuple[np.ndarray, Look]] = []
+
+    def look_again(u: np.ndarray) -> Look:
+        if not last or not np.array_equal(last[0][0], u):
+            last[:] = [(u.copy(), look_at(u))]
+        return last[0][1]
+
+    return look_again
+
+
 def drive(
     look_at: LookAt,
     start: Float[np.ndarray, " D"],
@@ -76,7 +88,10 @@ def looks_as_its_gradient(look_at: LookAt, found: Search) -> bool:
     direction = direction_of_look(found.point, found.curvature, found.beside.room)
 
     def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        looks = [look_at(found.point + node * direction) for node in nodes]
+        # The first is at the mode, where the search looked last.
+        order = np.argsort(abs(nodes), kind="stable")
+        seen = {i: look_at(found.point + nodes[i] * direction) for i in order}
+        looks = [seen[i] for i in range(nodes.size)]
         slopes = [look.gradient @ direction for look in looks]
         return np.array([look.f for look in looks]), np.array(slopes)
 

@@ -8,9 +8,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
-from laplacebook.search.metric import irregular_signs, probe
+from laplacebook.search.metric import probe
 
 ALLOWED = 0.1  # of the log joint, in nats
 MUCH = 100  # times the curvature that is told

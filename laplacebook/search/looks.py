@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
-from laplacebook.base.quick import MEDIUM, jit_quickly, numbers_in
+from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import entries_at, precision_of
 from laplacebook.curvature.settings import Settings
@@ -29,6 +29,12 @@ def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
     return min(work * INNER, MEDIUM) if density.only_gradients else work
 
 
+def is_laborious(density: ModelDensity, size: int) -> bool:
+    """Whether a look takes milliseconds if this is a network, with a number for each row and weight."""
+    rows = max((np.shape(leaf)[0] for leaf in jax.tree.leaves(density) if np.ndim(leaf)), default=0)
+    return rows * size > SMALL
+
+
 def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     """f at u, beside it its terms and whether u is valid, its gradient and its Hessian: in NumPy."""
     value, beside, gradient, hessian = _bend(density, u)
@@ -38,6 +44,12 @@ def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
 def slope_look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     """The same without the Hessian."""
     value, beside, gradient = _slope(density, u)
+    return Look(np.asarray(value), beside, np.asarray(gradient), None)
+
+
+def slope_look_again(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
+    """The same but for rounding, compiled for longer."""
+    value, beside, gradient = _slope_again(density, u)
     return Look(np.asarray(value), beside, np.asarray(gradient), None)
 
 
@@ -62,10 +74,13 @@ def _bend(density: ModelDensity, u: Array) -> tuple:
     return value_gradient_hessian(density.loss_and_validity, u)
 
 
-@partial(jit_quickly, work=work_of_search, half=True)
-def _slope(density: ModelDensity, u: Array) -> tuple:
+def _value_and_slope(density: ModelDensity, u: Array) -> tuple:
     (value, beside), gradient = jax.value_and_grad(density.loss_and_validity, has_aux=True)(u)
     return value, beside, gradient
+
+
+_slope = jit_quickly(_value_and_slope, work_of_search, half=True)
+_slope_again = jit(_value_and_slope)
 
 
 @partial(jit_quickly, work=work_of_search, half=True, static_argnames="settings")

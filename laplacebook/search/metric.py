@@ -1,6 +1,5 @@
 """Distances in posterior standard deviations, by the curvature at a point."""
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.gaussian.precision import Precision
 
@@ -201,12 +201,6 @@ def probe(x: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
     order that a model has.
     """
     return irregular_signs(0, x.size).astype(x.dtype) * (2 * jnp.finfo(x.dtype).eps ** (1 / 3))
-
-
-@lru_cache
-def irregular_signs(seed: int, size: int) -> np.ndarray:
-    """Signs in no order that a model has: numbers of 1 and -1, shape (size,)."""
-    return np.random.default_rng(seed).choice([-1.0, 1.0], size)
 
 
 def _rounding(metric: Metric, x: Numbers) -> Numbers:

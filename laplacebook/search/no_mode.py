@@ -12,6 +12,7 @@ from laplacebook.base.errors import (
     NotConverged,
     NotPositiveDefinite,
 )
+from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.gaussian.precision import Precision
@@ -25,7 +26,6 @@ from laplacebook.search.metric import (
     COARSEST,
     EDGE,
     Curvature,
-    irregular_signs,
     rounding_floor,
     units,
 )

@@ -21,17 +21,28 @@ from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import loud
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import hessian_product, twice_differentiable
+from laplacebook.curvature.hessian import (
+    hessian_product,
+    hessian_product_again,
+    twice_differentiable,
+)
 from laplacebook.curvature.precision_at import kept, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.driven import drive, looks_as_its_gradient
+from laplacebook.search.driven import drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
-from laplacebook.search.looks import look, precision_seen, slope_look, work_of_search
+from laplacebook.search.looks import (
+    is_laborious,
+    look,
+    precision_seen,
+    slope_look,
+    slope_look_again,
+    work_of_search,
+)
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import enough, locate
 from laplacebook.search.newton_step import Look
@@ -39,6 +50,7 @@ from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
+FEW = 3  # searches of a network, after which its looks and products are worth another second
 PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
@@ -231,13 +243,18 @@ def _driven_rounds(
             past.layers = False
             return None
 
+    # What only judges a mode, and enters no number of the fit, may be computed by other programs later.
+    often = past.searches > FEW and is_laborious(density, u.size)
+    product_at = hessian_product_again if often else hessian_product
+    look_at = remembered(partial(slope_look, density))
+    judge_at = remembered(partial(slope_look_again, density)) if often else look_at
+
     def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
         def product(v: np.ndarray) -> np.ndarray:
-            return np.asarray(hessian_product(density, u, v))
+            return np.asarray(product_at(density, u, v))
 
         return ridge(partial(whitened, product, precision), u, precision)
 
-    look_at = partial(slope_look, density)
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
         terms, valid = jax.tree.map(np.asarray, found.beside)
@@ -245,8 +262,8 @@ def _driven_rounds(
         sound = bool(
             found.certificate.converged
             and valid
-            and looks_as_its_gradient(look_at, found)
-            and not levels_off(lambda u: look_at(u).gradient, found.point, found.curvature)
+            and looks_as_its_gradient(judge_at, found)
+            and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
             and inside(density.space, terms.room, found.curvature)
         )
         fit = _fit(found, np.asarray(sound))

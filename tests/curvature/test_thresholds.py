@@ -117,7 +117,7 @@ THRESHOLDS = {
         (1.1 * 4 * UNIT, Refused(lb.NotPositiveDefinite, "negative eigenvalue, -9.8e-13")),
     ),
     "one prior precision": (several_scales, (0.9e-6, WHOLE), (1.1e-6, np.nan)),
-    "a prior of one coordinate each": (coupled, (1.1e-13, True), (1.25e-13, False)),
+    "a prior of one coordinate each": (coupled, (1e-13, True), (1.15e-13, False)),
 }
 
 

@@ -10,6 +10,8 @@ import pytest
 import laplacebook as lb
 from laplacebook.models import bayesian_mlp
 from laplacebook.search import search
+from laplacebook.search.driven import remembered
+from laplacebook.search.newton_step import Look
 from tests.models import logistic
 
 RNG = np.random.default_rng(0)
@@ -168,3 +170,45 @@ def test_a_saddle_is_left_by_both_and_refused_where_the_search_ends_there(monkey
     )
     assert np.abs(driven.mode_vector).max() > 0.1
     assert driven.log_evidence == pytest.approx(float(compiled.log_evidence), rel=1e-6)
+
+
+def asked_often(monkeypatch, start, times=5):
+    """Fits of one network, which counts as large, and how often each program of the judge has run."""
+    calls = {"hessian_product_again": 0, "slope_look_again": 0}
+
+    def counted(name, program):
+        def call(*args):
+            calls[name] += 1
+            return program(*args)
+
+        return call
+
+    for name in calls:
+        monkeypatch.setattr(search, name, counted(name, getattr(search, name)))
+    monkeypatch.setattr(search, "is_laborious", lambda density, size: True)
+    search._known_past.cache_clear()
+    how = {"curvature": "gauss_newton", "structure": "diagonal", "throw": False, **NETWORK}
+    return [lb.laplace(bayesian_mlp, X, WAVE, start=start, **how) for _ in range(times)], calls
+
+
+def test_a_network_that_is_fitted_often_is_judged_by_other_programs_and_has_the_same_fit(
+    monkeypatch,
+):
+    fits, calls = asked_often(monkeypatch, START)
+    assert calls == {"hessian_product_again": 20, "slope_look_again": 14}
+    first, *_, last = (jax.tree.leaves((fit.mode, fit.precision, fit.log_prior)) for fit in fits)
+    assert fits[0].certificate.converged
+    assert all(np.array_equal(one, other) for one, other in zip(first, last, strict=True))
+
+
+def test_a_point_that_was_looked_at_last_is_not_looked_at_again():
+    seen = []
+
+    def look(u):
+        seen.append(u.copy())
+        return Look(np.asarray(len(seen)), None, u, None)
+
+    look_at, u = remembered(look), np.zeros(2)
+    assert [int(look_at(x).f) for x in (u, u.copy(), u + 1, u)] == [1, 1, 2, 3]
+    u += 5  # in place: another point
+    assert look_at(u).f == 4
