@@ -34,6 +34,7 @@ _LANES = 64  # points in one call of the program, at most
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _CALLS = 100  # of a program, about
 _WORK = 2**22  # numbers in one call: about 30 MiB
+_HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
 
 
 class Conditional(NamedTuple):
@@ -83,7 +84,7 @@ class Conditional(NamedTuple):
             which: those that move.
         """
         root = self.root[k]
-        return root[:, which].T @ root / self.deviations[k][which, None]
+        return root[:, which].T @ root / self.at([k]).deviations[0][which, None]
 
     def offsets(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
@@ -232,11 +233,14 @@ class Effects:
         """
         assert isinstance(nodes, Conditional)
         number, size = nodes.mode.shape
-        ways = np.stack([nodes.ways(k, np.arange(size)) for k in range(number)])
-        steps = places[:, None, None] * ways[:, None]
-        points = nodes.mode[:, None, None] + steps
-        heights = self.log_joint(nodes.hyper, points.reshape(number, -1, size))
-        return heights.reshape(number, len(places), size)
+        heights = []
+        together = max(1, _HELD // (len(places) * size**2))
+        for begin in range(0, number, together):
+            some = np.arange(begin, min(begin + together, number))
+            ways = np.stack([nodes.ways(k, np.arange(size)) for k in some])
+            points = nodes.mode[some, None, None] + places[:, None, None] * ways[:, None]
+            heights.append(self.log_joint(nodes.hyper[some], points.reshape(len(some), -1, size)))
+        return np.concatenate(heights).reshape(number, len(places), size)
 
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
@@ -252,8 +256,9 @@ class Effects:
         """log p(D, h, z) at M points z for each of K points h; minus infinity where the model has none."""
         number, many, size = z.shape
         parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
-        index = np.minimum(np.arange(parts * _TOGETHER), many - 1)
-        z = z[:, index].reshape(number * parts, _TOGETHER, size)
+        if many != parts * _TOGETHER:
+            z = z[:, np.minimum(np.arange(parts * _TOGETHER), many - 1)]
+        z = z.reshape(number * parts, _TOGETHER, size)
         lanes = int(np.clip(_WORK // (_TOGETHER * size), 1, _LANES))
         heights = _in_lanes(_log_joints, self, lanes, np.repeat(hyper, parts, axis=0), z)[0]
         return heights.reshape(number, -1)[:, :many]
@@ -273,8 +278,10 @@ def _in_lanes(
     found = []
     for begin in range(0, total, lanes):
         number = min(lanes, total - begin)
-        index = begin + np.minimum(np.arange(lanes), number - 1)
-        rows = [one[index].astype(dtype) for one in points]
+        index: Any = slice(begin, begin + lanes)
+        if number < lanes:
+            index = begin + np.minimum(np.arange(lanes), number - 1)
+        rows = [one[index].astype(dtype, copy=False) for one in points]
         seen = jax.device_get(program(effects.density, number, *rows, over=effects.over))
         found.append([np.asarray(part[:number], float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
