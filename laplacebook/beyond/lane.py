@@ -66,7 +66,7 @@ class Lane:
             bends, axes = np.linalg.eigh(hessian)
             bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
             step = -axes @ (axes.T @ gradient / bends)
-            longer = np.max(abs(step)) > _LONGER * np.max(abs(self.step))
+            longer = np.max(np.abs(step)) > _LONGER * np.max(np.abs(self.step))
             self.still = 0 if fell or longer else self.still + 1
             before = self.z
             self._go(step)
