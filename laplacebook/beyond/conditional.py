@@ -68,7 +68,7 @@ class Conditional(NamedTuple):
     @property
     def deviations(self) -> Float[np.ndarray, "K d"]:
         """Standard deviations of z given h."""
-        return np.sqrt(np.sum(self.root**2, axis=1))
+        return np.sqrt(np.einsum("kij,kij->kj", self.root, self.root))
 
     @property
     def log_roots(self) -> Float[np.ndarray, " K"]:
@@ -235,9 +235,9 @@ class Effects:
         heights = []
         together = max(1, _HELD // (len(places) * size**2))
         for begin in range(0, number, together):
-            some = np.arange(begin, min(begin + together, number))
+            some = range(begin, min(begin + together, number))
             ways = np.stack([nodes.ways(k, np.arange(size)) for k in some])
-            points = nodes.mode[some, None, None] + places[:, None, None] * ways[:, None]
+            points = nodes.mode[some][:, None, None] + places[:, None, None] * ways[:, None]
             heights.append(self.log_joint(nodes.hyper[some], points.reshape(len(some), -1, size)))
         return np.concatenate(heights).reshape(number, len(places), size)
 

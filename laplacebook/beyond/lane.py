@@ -8,6 +8,7 @@ from scipy.linalg import lapack
 _SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
+_LEFT = 0.3  # of the gradient
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
 _STALLED = 0.9  # of the distance to the mode that the last Hessian told, where it told less than
 _CLOSE = 0.5  # standard deviations
@@ -19,7 +20,7 @@ _STILL = 8  # Hessians in a row that tell of no way on: rounding does
 class Lane:
     """Newton's method at one point of the hyperparameters.
 
-    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
+    The Hessian serves for the steps that follow as long as each leaves less than a third of the gradient, and is
     taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
     the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
     if they were positive, for the next step and nowhere else. Where rounding leaves no way on it ends, without a mode.
@@ -59,7 +60,7 @@ class Lane:
 
     def _bend(self, gradient: np.ndarray, hessian: np.ndarray, fell: bool) -> None:
         finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
+        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1) if finite else (None, 1)
         if not finite:
             self.is_going = False
         elif failed:
@@ -89,7 +90,7 @@ class Lane:
         self.change = min(self.change, 2 * self.decrement / before)
         if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
             self._end()
-        elif self.tolerance < self.decrement < before / 2:
+        elif self.tolerance < self.decrement < _LEFT * before:
             self._go(move)
         else:
             self.wants_hessian, self.step = True, 0.0
