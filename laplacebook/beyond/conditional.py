@@ -17,7 +17,7 @@ from laplacebook.beyond.columns import Columns
 from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one, work
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.sparse_conditional import SparseConditional
-from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.curvature.hessian import COLUMNS, twice_differentiable, value_gradient_hessian
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.follows_gradient import (
@@ -29,7 +29,7 @@ from laplacebook.search.follows_gradient import (
 )
 
 _STEPS = 60  # of Newton's method, halvings included
-_DECREMENT = 1e-5  # posterior standard deviations
+_DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
@@ -160,12 +160,14 @@ class Effects:
             hyper: h, shape (K, H).
             start: z where the search begins, shape (K, d).
         """
-        tolerance = max(_DECREMENT, 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5)
+        few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
+        rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
+        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding)
         lanes = [Lane(z.copy(), tolerance) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
-                bent = np.array([lane.wants_hessian for lane in lanes], bool)
+                bent = np.array([few or lane.wants_hessian for lane in lanes], bool)
                 if not going.any():
                     break
                 for with_hessian in (True, False):
@@ -248,9 +250,11 @@ class Effects:
             return ()
         if bent and self._columns is not None:
             return self._columns.hessians(hyper, z)
-        columns = z.shape[1] if bent else 1
+        few = z.shape[1] <= COLUMNS  # so that one program, which is compiled once, serves for both
+        columns = z.shape[1] if bent or few else 1
         lanes = lanes_of(columns * (columns + numbers_in(self.density)))
-        return in_lanes(_looks, self.density, self.over, lanes, hyper, z, bent=bent)
+        at = self.density, self.over, lanes, hyper, z
+        return in_lanes(_looks, *at, bent=bent or few)[: 3 if bent else 2]
 
     @cached_property
     def _columns(self) -> Columns | None:
