@@ -1,8 +1,8 @@
 """The effects given the hyperparameters: their Laplace approximations at many points at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +13,11 @@ from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.beyond.columns import Columns
+from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one, work
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.sparse_conditional import SparseConditional
-from laplacebook.curvature.hessian import twice_differentiable, value_gradient_hessian
+from laplacebook.curvature.hessian import COLUMNS, twice_differentiable, value_gradient_hessian
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.follows_gradient import (
@@ -27,13 +29,11 @@ from laplacebook.search.follows_gradient import (
 )
 
 _STEPS = 60  # of Newton's method, halvings included
-_DECREMENT = 1e-5  # posterior standard deviations
+_DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
-_LANES = 64  # points in one call of the program, at most
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
-_CALLS = 100  # of a program, about
-_WORK = 2**22  # numbers in one call: about 30 MiB
+_HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
 
 
 class Conditional(NamedTuple):
@@ -68,7 +68,7 @@ class Conditional(NamedTuple):
     @property
     def deviations(self) -> Float[np.ndarray, "K d"]:
         """Standard deviations of z given h."""
-        return np.sqrt(np.sum(self.root**2, axis=1))
+        return np.sqrt(np.einsum("kij,kij->kj", self.root, self.root))
 
     @property
     def log_roots(self) -> Float[np.ndarray, " K"]:
@@ -83,7 +83,7 @@ class Conditional(NamedTuple):
             which: those that move.
         """
         root = self.root[k]
-        return root[:, which].T @ root / self.deviations[k][which, None]
+        return root[:, which].T @ root / self.at([k]).deviations[0][which, None]
 
     def offsets(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
@@ -160,12 +160,14 @@ class Effects:
             hyper: h, shape (K, H).
             start: z where the search begins, shape (K, d).
         """
-        tolerance = max(_DECREMENT, 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5)
+        few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
+        rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
+        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding)
         lanes = [Lane(z.copy(), tolerance) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
-                bent = np.array([lane.wants_hessian for lane in lanes], bool)
+                bent = np.array([few or lane.wants_hessian for lane in lanes], bool)
                 if not going.any():
                     break
                 for with_hessian in (True, False):
@@ -232,19 +234,31 @@ class Effects:
         """
         assert isinstance(nodes, Conditional)
         number, size = nodes.mode.shape
-        ways = np.stack([nodes.ways(k, np.arange(size)) for k in range(number)])
-        steps = places[:, None, None] * ways[:, None]
-        points = nodes.mode[:, None, None] + steps
-        heights = self.log_joint(nodes.hyper, points.reshape(number, -1, size))
-        return heights.reshape(number, len(places), size)
+        heights = []
+        together = max(1, _HELD // (len(places) * size**2))
+        for begin in range(0, number, together):
+            some = range(begin, min(begin + together, number))
+            ways = np.stack([nodes.ways(k, np.arange(size)) for k in some])
+            points = nodes.mode[some][:, None, None] + places[:, None, None] * ways[:, None]
+            heights.append(self.log_joint(nodes.hyper[some], points.reshape(len(some), -1, size)))
+        return np.concatenate(heights).reshape(number, len(places), size)
 
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
     ) -> tuple[np.ndarray, ...]:
         if not len(z):
             return ()
-        lanes = _lanes(self.density, z.shape[1] if bent else 1)
-        return _in_lanes(partial(_looks, bent=bent), self, lanes, hyper, z)
+        if bent and self._columns is not None:
+            return self._columns.hessians(hyper, z)
+        few = z.shape[1] <= COLUMNS  # so that one program, which is compiled once, serves for both
+        columns = z.shape[1] if bent or few else 1
+        lanes = lanes_of(columns * (columns + numbers_in(self.density)))
+        at = self.density, self.over, lanes, hyper, z
+        return in_lanes(_looks, *at, bent=bent or few)[: 3 if bent else 2]
+
+    @cached_property
+    def _columns(self) -> Columns | None:
+        return Columns.of(self.density, self.over, self.dimensions[1])
 
     def log_joint(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]
@@ -252,48 +266,16 @@ class Effects:
         """log p(D, h, z) at M points z for each of K points h; minus infinity where the model has none."""
         number, many, size = z.shape
         parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
-        index = np.minimum(np.arange(parts * _TOGETHER), many - 1)
-        z = z[:, index].reshape(number * parts, _TOGETHER, size)
-        lanes = int(np.clip(_WORK // (_TOGETHER * size), 1, _LANES))
-        heights = _in_lanes(_log_joints, self, lanes, np.repeat(hyper, parts, axis=0), z)[0]
+        if many != parts * _TOGETHER:
+            z = z[:, np.minimum(np.arange(parts * _TOGETHER), many - 1)]
+        z = z.reshape(number * parts, _TOGETHER, size)
+        lanes = int(np.clip(WORK // (_TOGETHER * size), 1, LANES))
+        places = np.repeat(hyper, parts, axis=0), z
+        heights = in_lanes(_log_joints, self.density, self.over, lanes, *places)[0]
         return heights.reshape(number, -1)[:, :many]
 
 
-def _lanes(density: ModelDensity, size: int) -> int:
-    """How many points one call of the program takes: a power of two."""
-    numbers = max(1, size * (size + numbers_in(density)))
-    return int(np.clip(2 ** np.floor(np.log2(_WORK / numbers + 1e-9)), 1, _LANES))
-
-
-def _in_lanes(
-    program: Callable, effects: Effects, lanes: int, *points: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """What a program says of each point: so many at a time, the last ones filled up and not computed."""
-    dtype, total = jnp.result_type(float), len(points[0])
-    found = []
-    for begin in range(0, total, lanes):
-        number = min(lanes, total - begin)
-        index = begin + np.minimum(np.arange(lanes), number - 1)
-        rows = [one[index].astype(dtype) for one in points]
-        seen = jax.device_get(program(effects.density, number, *rows, over=effects.over))
-        found.append([np.asarray(part[:number], float) for part in seen])
-    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-def _joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:
-    parts: dict[str, Array] = {}
-    rest = {True: hyper, False: z}
-    for site in density.sites:
-        vector = rest[site.name in over]
-        parts[site.name], rest[site.name in over] = vector[: site.size], vector[site.size :]
-    return density.ravel(parts)
-
-
-def _work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any) -> int:
-    return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
-
-
-@partial(jit_quickly, work=_work, half=True, static_argnames=("over", "bent"))
+@partial(jit_quickly, work=work, half=True, static_argnames=("over", "bent"))
 def _looks(
     density: ModelDensity,
     number: Array | int,
@@ -305,17 +287,17 @@ def _looks(
     """The negative log joint, its gradient and, if ``bent``, its Hessian in z; NaN where the model is not valid."""
 
     def look(hyper: Array, z: Array) -> tuple[Array, ...]:
-        f = lambda z: density.loss_and_validity(_joint(density, over, hyper, z))  # noqa: E731
+        f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
         if bent:
             value, (_, valid), *slopes = value_gradient_hessian(f, z)
         else:
             (value, (_, valid)), *slopes = jax.value_and_grad(f, has_aux=True)(z)
         return jnp.where(valid, value, jnp.nan), *slopes
 
-    return _one_by_one(look, number, hyper, z)
+    return one_by_one(look, number, hyper, z)
 
 
-@partial(jit_quickly, work=_work, half=True, static_argnames="over")
+@partial(jit_quickly, work=work, half=True, static_argnames="over")
 def _log_joints(
     density: ModelDensity,
     number: Array | int,
@@ -326,20 +308,6 @@ def _log_joints(
     """log p(D, h, z), shape (K, M): what depends on h alone is computed once for all z."""
 
     def at(hyper: Array, z: Array) -> tuple[Array, ...]:
-        return (jax.vmap(lambda z: density.log_joint(_joint(density, over, hyper, z)))(z),)
+        return (jax.vmap(lambda z: density.log_joint(joint(density, over, hyper, z)))(z),)
 
-    return _one_by_one(at, number, hyper, z)
-
-
-def _one_by_one(
-    function: Callable[..., tuple[Array, ...]], number: Array | int, *points: Array
-) -> tuple[Array, ...]:
-    """The function at the first of the points, in a loop: batches of solvers are slow on a processor."""
-    shapes = jax.eval_shape(function, *(rows[0] for rows in points))
-    empty = tuple(jnp.zeros((len(points[0]), *one.shape), one.dtype) for one in shapes)
-
-    def step(k: Array | int, seen: tuple[Array, ...]) -> tuple[Array, ...]:
-        here = function(*(rows[k] for rows in points))
-        return tuple(part.at[k].set(value) for part, value in zip(seen, here, strict=True))
-
-    return jax.lax.fori_loop(0, number, step, empty)
+    return one_by_one(at, number, hyper, z)

@@ -8,17 +8,22 @@ from scipy.linalg import lapack
 _SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
+_LEFT = 0.3  # of the gradient
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
+_STALLED = 0.9  # of the distance to the mode that the last Hessian told, where it told less than
+_CLOSE = 0.5  # standard deviations
+_LONGER = 1.05  # than the step before: so it leaves a saddle, however slowly at first
+_STILL = 8  # Hessians in a row that tell of no way on: rounding does
 
 
 @dataclass
 class Lane:
     """Newton's method at one point of the hyperparameters.
 
-    The Hessian serves for the steps that follow as long as each leaves less than half of the gradient, and is
+    The Hessian serves for the steps that follow as long as each leaves less than a third of the gradient, and is
     taken anew at the end, unless the gradient has shown that it does not change. A step that does not lower
     the negative log joint is halved. Where the Hessian is not positive definite its eigenvalues are taken as
-    if they were positive, for the next step and nowhere else.
+    if they were positive, for the next step and nowhere else. Where rounding leaves no way on it ends, without a mode.
     """
 
     z: np.ndarray
@@ -27,6 +32,8 @@ class Lane:
     step: np.ndarray | float = 0.0
     factor: np.ndarray | None = None
     decrement: float = np.inf
+    told: float = np.inf  # the decrement by the last Hessian of its own
+    still: int = 0
     change: float = np.inf  # of the curvature along the last step by a Hessian of its own, relative
     is_going: bool = True
     found: bool = False
@@ -40,27 +47,37 @@ class Lane:
     def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
         """What was seen at z."""
         if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
-            self.step = self.step / 2
+            before, self.step = self.z, self.step / 2
             self.z = self.z - self.step
+            self.is_going = bool((self.z != before).any())
             return
-        self.lowest = float(f)
+        fell, self.lowest = f < self.lowest, float(f)
         if hessian is not None:
-            self._bend(gradient, hessian)
+            self._bend(gradient, hessian, fell)
+            self.is_going &= self.still < _STILL
         else:
             self._follow(gradient)
 
-    def _bend(self, gradient: np.ndarray, hessian: np.ndarray) -> None:
+    def _bend(self, gradient: np.ndarray, hessian: np.ndarray, fell: bool) -> None:
         finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian, lower=1, clean=1) if finite else (None, 1)
+        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1) if finite else (None, 1)
         if not finite:
             self.is_going = False
         elif failed:
             bends, axes = np.linalg.eigh(hessian)
             bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
-            self._go(-axes @ (axes.T @ gradient / bends))
+            step = -axes @ (axes.T @ gradient / bends)
+            longer = np.max(np.abs(step)) > _LONGER * np.max(np.abs(self.step))
+            self.still = 0 if fell or longer else self.still + 1
+            before = self.z
+            self._go(step)
+            self.is_going &= bool((self.z != before).any())
         else:
             self.factor, self.change = factor, np.inf
             move = self._move(gradient)
+            stalled = _STALLED * self.told < self.decrement < _CLOSE
+            self.still = self.still + 1 if stalled else 0
+            self.told = self.decrement
             if self.decrement <= self.tolerance:
                 self._end()
             else:
@@ -73,7 +90,7 @@ class Lane:
         self.change = min(self.change, 2 * self.decrement / before)
         if self.decrement <= self.tolerance and before <= _NEAR and self.change <= _SAME:
             self._end()
-        elif self.tolerance < self.decrement < before / 2:
+        elif self.tolerance < self.decrement < _LEFT * before:
             self._go(move)
         else:
             self.wants_hessian, self.step = True, 0.0

@@ -10,6 +10,7 @@ import numpy as np
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import LaplaceError, NotConverged, UnsupportedModel
+from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore
@@ -49,6 +50,7 @@ _TAIL = 20.0  # standard deviations, or units if these are more: from there to t
 _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
 
 
+@by_one_thread
 @in_full_precision
 def nested(
     model: Callable,
@@ -154,7 +156,7 @@ class _Search:
     def __init__(self, density: ModelDensity, over: tuple[str, ...], structure: str) -> None:
         self.density = density
         self.structure = structure
-        self.effects = SparseEffects(density, over) if self.is_sparse else Effects(density, over)
+        self.effects = (SparseEffects if structure == "sparse" else Effects)(density, over)
         of_hyper, of_effects = self.effects.places
         self.size = of_hyper.size
         self.of_hyper = of_hyper
@@ -170,17 +172,12 @@ class _Search:
         self.known = KnownPoints(self.effects, start[of_effects])
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether the precision of the effects is."""
-        return self.structure == "sparse"
-
-    @property
     def _effect_names(self) -> list[str]:
         return [site.name for site in self.density.sites if site.name not in self.effects.over]
 
     def result(self) -> NestedApproximation:
         grid = self._whole_grid()
-        law = skewed_by_shifts if self.is_sparse else SkewedEffects.of
+        law = skewed_by_shifts if self.structure == "sparse" else SkewedEffects.of
         skewed = law(self.effects, grid.conditional)
         heights = grid.conditional.log_marginal + skewed.correction(grid.place)
         grid = grid._replace(conditional=grid.conditional._replace(log_marginal=heights))

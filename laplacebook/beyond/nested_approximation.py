@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.keys import split_into
+from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import USABLE
@@ -125,6 +126,7 @@ class NestedApproximation(ByDraws):
         """
         return self._where_known(self._each(spread), 2)
 
+    @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
         to_hyper, to_effects = split_into(key)
         uniform, order = split_into(to_hyper)
@@ -187,6 +189,7 @@ class NestedApproximation(ByDraws):
             return plot_hyper_marginals(self.marginals)
         return super().plot(site, probability)
 
+    @by_one_thread
     def search_inner_modes(self, key: Key[Array, ""], searches: int) -> InnerModes | None:
         """Other modes of the effects, at points of the hyperparameters that stand for their posterior.
 
@@ -343,5 +346,6 @@ class NestedApproximation(ByDraws):
         return smooth_points(self.grid)
 
     @cached_property
+    @by_one_thread
     def _draws(self) -> Float[np.ndarray, "S D"]:
         return self.skewed.draws()

@@ -208,9 +208,9 @@ class SkewedEffects:
             offset = offset + self._shift(given, index) * given.deviations[index]
         elif self.image is not None:
             deviations = given.deviations[index]
-            x = offset / deviations
-            for j, i, rows in _parts(self._near(given)[index], x):
-                x[rows, i] = np.interp(x[rows, i], FINE, self.image[j, i])
+            x, near = offset / deviations, self._near(given)[index]
+            for j in np.unique(near):
+                x[near == j] = _interpolated(self.image[j], x[near == j])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
 
@@ -271,9 +271,22 @@ def _slope_along(
     """The mean of x times the odd part of r(x), which the lines tell themselves."""
     odd = (residuals - residuals[..., ::-1]) / 2
     total = np.zeros(x.shape[1])
-    for j, i, rows in _parts(near, x):
-        total[i] += x[rows, i] @ np.interp(x[rows, i], FINE, odd[j, i])
+    for j in np.unique(near):
+        there = x[near == j]
+        total += np.sum(there * _interpolated(odd[j], there), axis=0)
     return total / len(x)
+
+
+def _interpolated(
+    values: Float[np.ndarray, "d G"], x: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n d"]:
+    """Each function, known at equal distances, at its column of x."""
+    steps = len(FINE) - 1
+    place = np.clip((x - FINE[0]) * (steps / (FINE[-1] - FINE[0])), 0, steps)
+    left = np.minimum(place.astype(int), steps - 1)
+    first = left + np.arange(len(values)) * len(FINE)
+    low, high = values.ravel()[first], values.ravel()[first + 1]
+    return low + (place - left) * (high - low)
 
 
 def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -1,0 +1,35 @@
+"""Linear algebra of small matrices by one thread."""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast
+
+_F = TypeVar("_F", bound=Callable)
+
+
+@functools.cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager:
+    """Where NumPy, SciPy and XLA give LAPACK and BLAS one thread.
+
+    Of a matrix with a few hundred rows the threads of OpenBLAS save little. They wait for each other by spinning, on
+    the cores that XLA and other processes need: where these are busy a Cholesky factor takes a thousand times as long.
+    """
+    return cast(AbstractContextManager, _libraries().limit(limits=1, user_api="blas"))
+
+
+def by_one_thread(function: _F) -> _F:
+    """The function, within :func:`one_thread`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with one_thread():
+            return function(*args, **kwargs)
+
+    return cast(_F, call)

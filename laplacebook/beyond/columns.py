@@ -1,0 +1,200 @@
+"""Hessians in many effects, at many points, by products with a few vectors."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from laplacebook.base.jaxprs import linear_algebra
+from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one, work
+from laplacebook.curvature.hessian import COLUMNS
+from laplacebook.model.density import ModelDensity
+
+_TOGETHER = 16  # products in one look
+_BORDER = 4  # times the entries of a median row: such an effect moves alone
+_SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
+_ASIDE = (
+    0.1  # units of the unconstrained space, from its middle: where no entry vanishes by symmetry
+)
+_FACTORISES: dict[tuple, bool] = {}
+_KEPT = 200  # of them
+
+
+class Pattern(NamedTuple):
+    """Where the Hessian has entries, and from which product each is read.
+
+    Attributes:
+        ways: the vectors of the products, shape (C, 16, d).
+        looks: how many of these C parts there are to look at.
+        places: of the entries in the Hessian as one list of numbers, shape (n,).
+        source: of each entry, among the products as one list of numbers, shape (n,).
+        check: the product that is not read, but has to agree with what was read.
+    """
+
+    ways: Array
+    looks: int
+    places: np.ndarray
+    source: np.ndarray
+    check: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Effects that are moved together where none meets another one, nor both the same one.
+
+    A few products of the Hessian with vectors then hold all entries (Curtis, Powell and Reid 1974, Journal of the
+    Institute of Mathematics and its Applications 13, 117-119). Where these are is seen at one point. At every other
+    point one more product, with a random vector, has to be that of the Hessian that was read: else it is taken
+    column by column there.
+
+    Attributes:
+        density: the log joint.
+        over: the names of the hyperparameters.
+        dense: the columns of the identity, as the ways of a pattern.
+        pattern: None if nothing is saved by it.
+    """
+
+    density: ModelDensity
+    over: tuple[str, ...]
+    dense: Array
+    pattern: Pattern | None
+
+    @classmethod
+    def of(cls, density: ModelDensity, over: tuple[str, ...], size: int) -> "Columns | None":
+        """Those of a log joint; None of few effects, or where what depends on h alone costs most.
+
+        Args:
+            density: the log joint.
+            over: the names of the hyperparameters.
+            size: d, how many effects there are.
+        """
+        if size <= COLUMNS or _factorises(density):
+            return None
+        parts = -(-size // _TOGETHER)
+        dense = _ways(np.eye(size), parts)
+        unlimited = cls(density, over, dense, None)
+        aside = _ASIDE * np.random.default_rng(0).normal(size=density.dimension)
+        hyper, z = aside[: density.dimension - size], aside[density.dimension - size :]
+        hessian = unlimited.hessians(hyper[None], z[None])[2][0]
+        if not np.isfinite(hessian).all():
+            return unlimited
+        return cls(density, over, dense, _pattern(hessian != 0, parts))
+
+    def hessians(
+        self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K d"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The negative log joint, its gradient and its Hessian in z.
+
+        Args:
+            hyper: h, shape (K, H).
+            z: shape (K, d).
+        """
+        pattern = self.pattern
+        size = z.shape[1]
+        if pattern is None:
+            f, gradient, columns = self._products(self.dense, len(self.dense), hyper, z)
+            whole = columns[:, :size]
+            return f, gradient, (whole + whole.swapaxes(1, 2)) / 2
+        f, gradient, products = self._products(pattern.ways, pattern.looks, hyper, z)
+        hessian = np.zeros((len(z), size * size))
+        hessian[:, pattern.places] = products.reshape(len(z), -1)[:, pattern.source]
+        hessian = hessian.reshape(-1, size, size)
+        way = np.asarray(pattern.ways).reshape(-1, size)[pattern.check]
+        off = abs(products[:, pattern.check] - hessian @ way)
+        rounding = np.sqrt(jnp.finfo(jnp.result_type(float)).eps)
+        wrong = ~(off <= rounding * (abs(hessian) @ abs(way))).all(axis=1)
+        if wrong.any():
+            column_by_column = Columns(self.density, self.over, self.dense, None)
+            hessian[wrong] = column_by_column.hessians(hyper[wrong], z[wrong])[2]
+        return f, gradient, hessian
+
+    def _products(
+        self, ways: Array, looks: int, hyper: np.ndarray, z: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        number, size = z.shape
+        lanes = lanes_of(_TOGETHER * (size + numbers_in(self.density)))
+        part = np.tile(np.arange(looks), number)
+        points = np.repeat(hyper, looks, axis=0), np.repeat(z, looks, axis=0)
+        found = in_lanes(_products, self.density, self.over, lanes, part, *points, ways=ways)
+        f, gradient, products = found
+        return f[::looks], gradient[::looks], products.reshape(number, -1, size)
+
+
+@partial(jit_quickly, work=work, half=True, static_argnames="over")
+def _products(
+    density: ModelDensity,
+    number: Array | int,
+    part: Int[Array, " K"],
+    hyper: Float[Array, "K H"],
+    z: Float[Array, "K d"],
+    over: tuple[str, ...],
+    ways: Float[Array, "C T d"],
+) -> tuple[Array, ...]:
+    """The negative log joint, its gradient, and products of its Hessian in z with some ways; NaN as it is."""
+
+    def look(part: Array, hyper: Array, z: Array) -> tuple[Array, ...]:
+        def gradient(z: Array) -> tuple[Array, tuple[Array, Array]]:
+            f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
+            (value, (_, valid)), slope = jax.value_and_grad(f, has_aux=True)(z)
+            return slope, (value, valid)
+
+        slope, product, (value, valid) = jax.linearize(gradient, z, has_aux=True)
+        return jnp.where(valid, value, jnp.nan), slope, jax.vmap(product)(ways[part])
+
+    return one_by_one(look, number, part, hyper, z)
+
+
+def _factorises(density: ModelDensity) -> bool:
+    """Whether its program has factorisations, or solves with what it factorises; found once for it."""
+    key = density.program
+    if key not in _FACTORISES:
+        while len(_FACTORISES) >= _KEPT:
+            del _FACTORISES[next(iter(_FACTORISES))]
+        program = jax.make_jaxpr(density.log_joint)(jnp.zeros(density.dimension))
+        _FACTORISES[key] = any(linear_algebra(program.jaxpr))
+    return _FACTORISES[key]
+
+
+def _ways(rows: np.ndarray, parts: int) -> Array:
+    """Vectors of d numbers, filled up with zeros."""
+    size = rows.shape[1]
+    filled = np.zeros((parts * _TOGETHER, size))
+    filled[: len(rows)] = rows
+    return jnp.asarray(filled.reshape(parts, _TOGETHER, size), float)
+
+
+def _pattern(known: np.ndarray, parts: int) -> Pattern | None:
+    size = len(known)
+    filled = known.sum(axis=1)
+    border = filled > _BORDER * np.median(filled)
+    color = _colors(known, border)
+    products = color.max() + 1
+    if products + 1 > _SHARE * size:
+        return None
+    vectors = np.zeros((products + 1, size))
+    vectors[color, np.arange(size)] = 1
+    vectors[products] = np.random.default_rng(1).uniform(0.5, 1.5, size)
+    rows, cols = np.nonzero(known)
+    low, high = np.minimum(rows, cols), np.maximum(rows, cols)
+    # One that moves alone is read off its own product.
+    moved, row = np.where(border[low], (low, high), (high, low))
+    ways, looks = _ways(vectors, parts), -(-(products + 1) // _TOGETHER)
+    return Pattern(ways, int(looks), rows * size + cols, color[moved] * size + row, int(products))
+
+
+def _colors(known: np.ndarray, border: np.ndarray) -> Int[np.ndarray, " d"]:
+    """The product in which each effect moves: those of the border alone, the others apart from what they meet."""
+    inner = known[np.ix_(~border, ~border)].astype(np.float32)
+    meets = inner.T @ inner > 0
+    of_inner = np.zeros(len(inner), int)
+    for i in range(len(inner)):
+        of_inner[i] = np.setdiff1d(np.arange(i + 1), of_inner[:i][meets[i, :i]])[0]
+    color = np.empty(len(known), int)
+    color[~border] = of_inner
+    color[border] = of_inner.max() + 1 + np.arange(border.sum())
+    return color

@@ -1,0 +1,85 @@
+"""What a compiled program says of many points: so many at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.quick import numbers_in
+from laplacebook.model.density import ModelDensity
+
+LANES = 64  # points in one call of the program, at most
+WORK = 2**22  # numbers in one call: about 30 MiB
+_CALLS = 100  # of a program, about
+
+
+def lanes_of(numbers: int) -> int:
+    """How many points one call of a program takes that computes so many numbers at each: a power of two."""
+    return int(np.clip(2 ** np.floor(np.log2(WORK / max(1, numbers) + 1e-9)), 1, LANES))
+
+
+def in_lanes(
+    program: Callable,
+    density: ModelDensity,
+    over: tuple[str, ...],
+    lanes: int,
+    *points: np.ndarray,
+    **fixed: Any,
+) -> tuple[np.ndarray, ...]:
+    """What a program says of each point: so many at a time, the last ones filled up and not computed.
+
+    Args:
+        program: of a density, the number of points, arrays with a row for each, and keyword arguments.
+        density: the log joint.
+        over: the names of the hyperparameters.
+        lanes: how many points it takes.
+        points: the arrays; whole numbers stay what they are.
+        fixed: what is the same for all.
+    """
+    dtype, total = jnp.result_type(float), len(points[0])
+    points = tuple(
+        one if one.dtype.kind == "i" else one.astype(dtype, copy=False) for one in points
+    )
+    found = []
+    for begin in range(0, total, lanes):
+        number = min(lanes, total - begin)
+        index: Any = slice(begin, begin + lanes)
+        if number < lanes:
+            index = begin + np.minimum(np.arange(lanes), number - 1)
+        rows = [one[index] for one in points]
+        seen = jax.device_get(program(density, number, *rows, over=over, **fixed))
+        found.append([np.asarray(part[:number], float) for part in seen])
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:
+    """Hyperparameters and effects as one vector of all coordinates, within a program."""
+    parts: dict[str, Array] = {}
+    rest = {True: hyper, False: z}
+    for site in density.sites:
+        vector = rest[site.name in over]
+        parts[site.name], rest[site.name in over] = vector[: site.size], vector[site.size :]
+    return density.ravel(parts)
+
+
+def work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any) -> int:
+    """How many numbers the calls of a program compute, of which the last points are the effects."""
+    return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
+
+
+def one_by_one(
+    function: Callable[..., tuple[Array, ...]], number: Array | int, *points: Array
+) -> tuple[Array, ...]:
+    """The function at the first of the points, in a loop: batches of solvers are slow on a processor."""
+    shapes = jax.eval_shape(function, *(rows[0] for rows in points))
+    empty = tuple(jnp.zeros((len(points[0]), *one.shape), one.dtype) for one in shapes)
+
+    def step(k: Array | int, seen: tuple[Array, ...]) -> tuple[Array, ...]:
+        here = function(*(rows[k] for rows in points))
+        return tuple(part.at[k].set(value) for part, value in zip(seen, here, strict=True))
+
+    return jax.lax.fori_loop(0, number, step, empty)

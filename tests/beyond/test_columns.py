@@ -1,0 +1,65 @@
+"""The Hessian in many effects by products with few vectors is the one that JAX computes, wherever it is asked for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from laplacebook.beyond.columns import Columns
+from laplacebook.beyond.conditional import Effects
+from laplacebook.model.density import ModelDensity
+from tests.beyond.practice import MODELS
+
+
+def hidden(y):
+    """Far from its middle each effect meets one that it does not meet there."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    z = numpyro.sample("z", dist.Normal(0, scale).expand([50]).to_event(1))
+    numpyro.factor("far", -jnp.sum(jnp.where(z > 1, (z - 1) ** 2 * z[::-1], 0)))
+    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+
+CASES = {
+    "walk": (MODELS["autoregression"], 1),
+    "rows": (MODELS["epil"], 1),
+    "counties": (MODELS["radon"], 1),
+    "dense": (MODELS["icar"], None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_entries_are_read_off_few_products(name):
+    case, looks = CASES[name]
+    effects = Effects(ModelDensity.of(case.model, case.args), case.over)
+    columns = require_right(effects, 0.3)
+    assert (columns.pattern and columns.pattern.looks) == looks
+
+
+def test_what_one_point_did_not_show_is_seen_at_another():
+    effects = Effects(ModelDensity.of(hidden, (np.arange(50) % 3,)), ("scale",))
+    assert require_right(effects, 1.5).pattern is not None
+
+
+@pytest.mark.parametrize("name", ["seeds", "gp_classification"])
+def test_few_effects_and_factorised_covariances_are_left_to_jax(name):
+    case = MODELS[name]
+    effects = Effects(ModelDensity.of(case.model, case.args), case.over)
+    assert Columns.of(effects.density, case.over, effects.dimensions[1]) is None
+
+
+def require_right(effects, spread):
+    of_hyper, of_effects = effects.dimensions
+    points = spread * np.random.default_rng(7).normal(size=(3, of_hyper + of_effects))
+    hyper, z = points[:, :of_hyper], points[:, of_hyper:]
+    columns = Columns.of(effects.density, effects.over, of_effects)
+    f, gradient, hessian = columns.hessians(hyper, z)
+    loss = lambda u: effects.density.loss(u)[0]  # noqa: E731
+    place = effects.places[1]
+    for k, u in enumerate(jnp.asarray(effects.joined(hyper, z))):
+        exact = jax.hessian(loss)(u)[np.ix_(place, place)]
+        np.testing.assert_allclose(hessian[k], exact, rtol=1e-9, atol=1e-9 * abs(exact).max())
+        np.testing.assert_allclose(f[k], loss(u), rtol=1e-12)
+        np.testing.assert_allclose(gradient[k], jax.grad(loss)(u)[place], rtol=1e-9, atol=1e-9)
+    return columns
