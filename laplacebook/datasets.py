@@ -137,7 +137,7 @@ def o_rings() -> ORings:
     In the book: :doc:`/book/logistic-regression`.
 
     Returns:
-        ``temperature``: of the air at launch, degrees Fahrenheit, shape (23,).
+        ``temperature``: of the joint at launch, as calculated, degrees Fahrenheit, shape (23,).
         ``distress``: 1 if erosion or blow-by was found at one O-ring or more, else 0, shape (23,).
 
     >>> flights = o_rings()
