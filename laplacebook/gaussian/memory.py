@@ -42,11 +42,12 @@ def require_dense(D: int, dtype: Any) -> None:
     Raises:
         LaplaceError: it does not fit.
     """
-    free, needed = available_memory(), 2 * D**2 * jnp.zeros(0, dtype).dtype.itemsize
+    dtype = jnp.result_type(dtype)
+    free, needed = available_memory(), 2 * D**2 * dtype.itemsize
     if free is not None and needed > free:
         raise LaplaceError(
             f"A dense matrix of {D:,} coordinates, made of the identity, needs {gib(needed)} of memory "
-            f"in {jnp.zeros(0, dtype).dtype.name}, and {gib(free)} are available.",
+            f"in {dtype.name}, and {gib(free)} are available.",
             causes=["covariance, precision.matrix, inverse() or guide of a large approximation"],
             remedy="use precision.diagonal_of_inverse(), covariance_of(), solve() or sample(), which need no "
             "matrix.",

@@ -167,7 +167,7 @@ class ModelDensity:
     @property
     def only_gradients(self) -> bool:
         """Whether JAX can differentiate it once and no more: with an integral by a sparse precision."""
-        return getattr(self.model, "structure", "dense") == "sparse"
+        return getattr(self.call.fixed_function.as_given, "structure", "dense") == "sparse"
 
     def coordinate_names(self) -> list[str]:
         """One name a coordinate, such as ``"w[2]"``."""

@@ -73,6 +73,11 @@ class Fixed:
             )
         return self._value
 
+    @property
+    def as_given(self) -> Any:
+        """The value without another look at it: for what it is, not for what it computes."""
+        return self._value
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Fixed)
@@ -153,7 +158,7 @@ class _Eye:
             return Unread
         if isinstance(value, PyTreeDef):
             return PyTreeDef, value
-        if isinstance(value, jax.Array | jax.stages.Wrapped | np.ufunc) or _is_library(value):
+        if isinstance(value, jax.Array | np.ufunc) or _is_compiled(value) or _is_library(value):
             return _Same(value)
         if isinstance(value, types.ModuleType):
             self.modules[_Same(value)] = None
@@ -264,6 +269,11 @@ def _is_value(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _is_compiled(value: Any) -> bool:
+    """Whether ``jax.jit`` made it; that protocol takes long to ask, and it is asked of all that is reached."""
+    return hasattr(value, "lower") and isinstance(value, jax.stages.Wrapped)
 
 
 def _is_library(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Does the log joint follow its own gradient? Where it jumps, or JAX is kept from seeing it, no."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,30 +53,63 @@ def follows_gradient(
     return follows_along(f, mode, direction_of_look(mode, precision, room))
 
 
+class _Followed(NamedTuple):
+    """What is known of the whole interval, and then of the panels to the left of the mode and to its right.
+
+    Attributes:
+        panel: the next one; -1 is the whole interval.
+        fails: whether the whole interval contradicts its slopes.
+        gap: what the slopes leave unexplained of the change from the mode to the end of the last panel.
+        bound: what an error of the quadrature would explain of it, but for a factor.
+        worst: of the gaps beyond what is explained.
+        largest: of the absolute values.
+    """
+
+    panel: Array
+    fails: Array
+    gap: Array
+    bound: Array
+    worst: Array
+    largest: Array
+
+
 def follows_along(
     f: Callable[[Array], Array], mode: Float[Array, " D"], direction: Float[Array, " D"]
 ) -> Bool[Array, ""]:
     """The same for a direction of :func:`direction_of_look`."""
-    nodes, unit = jnp.asarray(NODES, mode.dtype), jnp.ones((), mode.dtype)
+    unit = jnp.ones((), mode.dtype)
     line, constants = jax.closure_convert(lambda t: f(mode + t * direction), unit)
     constants = lax.stop_gradient(constants)  # a loop of unknown length has no reverse mode
 
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        i, values, slopes = state
-        return (i < LOOK_NODES) | (
-            (i < nodes.size) & fails(values[:LOOK_NODES], slopes[:LOOK_NODES])
+    def look(t: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda t: line(t, *constants), (t,), (unit,))
+
+    def unfinished(state: _Followed) -> Array:
+        return (state.panel < 0) | (state.fails & (state.panel < 2 * PANELS))
+
+    def follow(state: _Followed) -> _Followed:
+        first = state.panel < 0
+        side = jnp.where(state.panel < PANELS, -1, 1)
+        step = jnp.where(first, 2, side / PANELS).astype(mode.dtype)
+        begin = jnp.where(first, -1, side * (state.panel % PANELS) / PANELS).astype(mode.dtype)
+        nodes = begin + step * jnp.asarray((1 + LOBATTO) / 2, mode.dtype)
+        values, slopes = lax.map(look, nodes)
+        anew = state.panel % PANELS == 0
+        gap, bound = _unexplained(values, slopes, step)
+        gap, bound = jnp.where(anew, 0, state.gap) + gap, jnp.where(anew, 0, state.bound) + bound
+        return _Followed(
+            state.panel + 1,
+            jnp.where(first, fails(values, slopes), state.fails),
+            gap,
+            bound,
+            jnp.where(first, -jnp.inf, jnp.maximum(state.worst, _excess(gap, bound))),
+            jnp.where(first, 0, jnp.maximum(state.largest, jnp.max(jnp.abs(values)))),
         )
 
-    def look(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        i, values, slopes = state
-        value, slope = jax.jvp(lambda t: line(t, *constants), (nodes[i],), (unit,))
-        return i + 1, values.at[i].set(value), slopes.at[i].set(slope)
-
-    start = jnp.zeros((), int), jnp.zeros_like(nodes), jnp.zeros_like(nodes)
-    _, values, slopes = lax.while_loop(unfinished, look, start)
-    return ~fails(values[:LOOK_NODES], slopes[:LOOK_NODES]) | follows_finely(
-        values[LOOK_NODES:], slopes[LOOK_NODES:]
-    )
+    # A few numbers are carried, not all values: under vmap each lane's are copied at every turn.
+    nothing = _Followed(jnp.full((), -1), jnp.zeros((), bool), *[0 * unit] * 4)
+    found = lax.while_loop(unfinished, follow, nothing)
+    return ~found.fails | (found.worst <= ALLOWED + _noise(found.largest))
 
 
 def direction_of_look(
@@ -117,7 +151,7 @@ def fails(values: Float[Numbers, "5"], slopes: Float[Numbers, "5"]) -> Bool[Numb
     even_slopes = 7 / (16 * NODE) * (slopes[3] - slopes[1]) + (slopes[4] - slopes[0]) / 16
     gap = xp.maximum(xp.abs(odd - odd_slopes), xp.abs(even - even_slopes))
     change = xp.max(xp.abs(values - values[2]))
-    return gap > ALLOWED + SHARE * change + _noise(values)
+    return gap > ALLOWED + SHARE * change + _noise(xp.max(xp.abs(values)))
 
 
 def follows_finely(values: Float[Numbers, " n"], slopes: Float[Numbers, " n"]) -> Bool[Numbers, ""]:
@@ -127,15 +161,29 @@ def follows_finely(values: Float[Numbers, " n"], slopes: Float[Numbers, " n"]) -
     panel's length times the range of the slope: that of a step in the worst place.
     """
     xp = namespace(values)
-    values, slopes = values.reshape(2, FINE.size), slopes.reshape(2, FINE.size)
-    panels = slopes[:, np.add.outer(4 * np.arange(PANELS), np.arange(LOOK_NODES))]
-    outwards = np.array([[-1], [1]]) / PANELS
-    explained = outwards.astype(slopes.dtype) * (panels @ WEIGHTS.astype(slopes.dtype))
-    gap = xp.cumsum(xp.diff(values[:, ::4]) - explained, axis=1)
-    bound = xp.cumsum(xp.ptp(panels, axis=2), axis=1) / PANELS
-    return xp.all(xp.abs(gap) <= ALLOWED + SHARE * bound + _noise(values))
+    panels = np.add.outer(4 * np.arange(PANELS), np.arange(LOOK_NODES))
+    values, slopes = (
+        values.reshape(2, FINE.size)[:, panels],
+        slopes.reshape(2, FINE.size)[:, panels],
+    )
+    outwards = np.array([[-1], [1]], slopes.dtype) / PANELS
+    gap, bound = _unexplained(values, slopes, outwards)
+    excess = _excess(xp.cumsum(gap, axis=1), xp.cumsum(bound, axis=1))
+    return xp.max(excess) <= ALLOWED + _noise(xp.max(xp.abs(values)))
 
 
-def _noise(values: Numbers) -> Numbers:
+def _unexplained(
+    values: Float[Numbers, "*P 5"], slopes: Float[Numbers, "*P 5"], length: Float[Numbers, "*L"]
+) -> tuple[Float[Numbers, "*P"], Float[Numbers, "*P"]]:
+    """What of the change over panels of a signed length their slopes do not explain, and the scale of its error."""
     xp = namespace(values)
-    return 100 * jnp.finfo(values.dtype).eps * xp.max(xp.abs(values))
+    explained = length * (slopes @ WEIGHTS.astype(slopes.dtype))
+    return values[..., -1] - values[..., 0] - explained, abs(length) * xp.ptp(slopes, axis=-1)
+
+
+def _excess(gap: Numbers, bound: Numbers) -> Numbers:
+    return abs(gap) - SHARE * bound
+
+
+def _noise(largest: Numbers) -> Numbers:
+    return 100 * jnp.finfo(largest.dtype).eps * largest

@@ -9,7 +9,15 @@ from scipy.special import expit
 
 import laplacebook as lb
 from laplacebook.gaussian.precision import DensePrecision
-from laplacebook.search.follows_gradient import LOBATTO, fails, follows_gradient
+from laplacebook.search.follows_gradient import (
+    LOBATTO,
+    LOOK_NODES,
+    NODES,
+    fails,
+    follows_along,
+    follows_finely,
+    follows_gradient,
+)
 from tests.models import coin
 
 #: smooth ones, with their modes at zero: the last is singular at -0.3, or bends within a tenth of
@@ -80,6 +88,38 @@ def test_five_evaluations_are_enough_for_a_parabola(name, fail):
     values, slopes = jax.vmap(jax.value_and_grad(f))(jnp.asarray(LOBATTO))
     assert bool(fails(values, slopes)) == fail
     assert bool(fails(np.asarray(values), np.asarray(slopes))) == fail
+
+
+def bent(x, steep, place, jump, hidden):
+    """A parabola with a bend, a jump beyond it and a slope that JAX does not see."""
+    smooth = x @ x / 2 + jax.nn.softplus(steep * (x[0] - place)) / 5
+    return smooth + jump * (x[0] > place) + hidden * jax.lax.stop_gradient(x[0])
+
+
+def test_panel_by_panel_says_what_all_nodes_at_once_say():
+    """Under vmap too, where one lane is looked at finely and its neighbour is not."""
+    rng = np.random.default_rng(3)
+    steep, place = 10 ** rng.uniform(0, 3, 200), rng.uniform(-1, 1, 200)
+    jump, hidden = rng.choice([0, 0, 0.05, 0.3, 2.0], 200), rng.choice([0, 0, 0.2, -0.4], 200)
+    lanes = [jnp.asarray(x) for x in (steep, place, jump, hidden)]
+    nowhere, ahead = jnp.zeros(1), jnp.ones(1)
+
+    def in_panels(*lane):
+        return follows_along(lambda x: bent(x, *lane), nowhere, ahead)
+
+    def at_all_nodes(*lane):
+        each = jax.vmap(jax.value_and_grad(lambda t: bent(t * ahead, *lane)))
+        values, slopes = each(jnp.asarray(NODES))
+        coarse = ~fails(values[:LOOK_NODES], slopes[:LOOK_NODES])
+        return coarse, follows_finely(values[LOOK_NODES:], slopes[LOOK_NODES:])
+
+    coarse, finely = jax.vmap(at_all_nodes)(*lanes)
+    assert {(False, False), (False, True), (True, True)} <= set(
+        zip(coarse.tolist(), finely.tolist(), strict=True)
+    )
+    np.testing.assert_array_equal(jax.vmap(in_panels)(*lanes), coarse | finely)
+    one_by_one = [jax.jit(in_panels)(*lane) for lane in zip(*lanes, strict=True)]
+    np.testing.assert_array_equal(one_by_one, coarse | finely)
 
 
 @pytest.mark.parametrize("heads", range(10))
