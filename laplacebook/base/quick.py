@@ -14,7 +14,11 @@ except ImportError:  # JAX 0.7
     from jax.core import get_opaque_trace_state
 
 # Compiled in a third of the time; what takes long runs two or three times as long.
-_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+_OPTIONS = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_parallel_codegen_split_count": 1,  # parts for several threads cost more than they save
+}
 SMALL = 2**22  # numbers to compute: a few milliseconds
 _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.

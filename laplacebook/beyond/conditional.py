@@ -134,6 +134,11 @@ class Effects:
         return np.flatnonzero(is_hyper), np.flatnonzero(~is_hyper)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Those of the effects."""
+        return tuple(site.name for site in self.density.sites if site.name not in self.over)
+
+    @property
     def dimensions(self) -> tuple[int, int]:
         """How many coordinates the hyperparameters have, and how many the effects."""
         hyper, effects = self.places

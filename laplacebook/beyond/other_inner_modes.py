@@ -111,7 +111,7 @@ def _starts(
     """Where to search from; the known mode itself in the place of what has no density."""
     number, size = nodes.mode.shape
     given = effects.joined(nodes.hyper, np.full((number, size), np.nan))
-    draws = draws_given(effects.density, key, given)[:, effects.places[1]]
+    draws = draws_given(effects.density, key, given, effects.names)
     normal = np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(size=(number, size))
     index = np.arange(number)
     wide = nodes.mode + _WIDE * nodes.offsets(index, normal)

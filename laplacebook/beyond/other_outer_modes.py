@@ -1,5 +1,7 @@
 """Modes of the hyperparameters that a grid does not hold."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,32 +33,38 @@ def prior_draws(
         number: of them.
     """
     unknown = np.full((number, effects.density.dimension), np.nan)
-    draws = draws_given(effects.density, key, unknown)[:, effects.places[0]]
+    draws = draws_given(effects.density, key, unknown, effects.over)
     return draws[np.isfinite(draws).all(axis=1)]
 
 
 def draws_given(
-    density: ModelDensity, key: Key[Array, ""], given: Float[np.ndarray, "M D"]
-) -> Float[np.ndarray, "M D"]:
-    """Draws of the prior given some of the coordinates.
+    density: ModelDensity,
+    key: Key[Array, ""],
+    given: Float[np.ndarray, "M D"],
+    names: tuple[str, ...],
+) -> Float[np.ndarray, "M d"]:
+    """Draws of some sites from the prior, given some of the coordinates.
 
     Args:
         density: the log joint.
         key: of the draws.
         given: the coordinates, NaN where they are drawn.
+        names: of the sites, whose coordinates are returned.
     """
     number = len(given)
     parts = []
     for i, one in enumerate(split_into(key, -(-number // _DRAWS))):
         rows = given[np.minimum(np.arange(_DRAWS) + i * _DRAWS, number - 1)]
-        parts.append(np.asarray(_draws(density, one, jnp.asarray(rows, float)), float))
+        parts.append(np.asarray(_draws(density, one, jnp.asarray(rows, float), names), float))
     return np.concatenate(parts)[:number]
 
 
-@jit_quickly
-def _draws(density: ModelDensity, key: Key[Array, ""], given: Float[Array, "M D"]) -> Array:
+@partial(jit_quickly, static_argnames="names")
+def _draws(
+    density: ModelDensity, key: Key[Array, ""], given: Float[Array, "M D"], names: tuple[str, ...]
+) -> Array:
     keys = jax.random.split(key, _DRAWS)
-    return jax.lax.map(lambda point: density.draw_start(*point), (keys, given))
+    return jax.lax.map(lambda point: density.draw_start(*point, names=names), (keys, given))
 
 
 def other_modes(

@@ -5,7 +5,7 @@ NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -216,18 +216,24 @@ class ModelDensity:
         return trace, self._coordinates(trace, self.sites)
 
     def draw_start(
-        self, key: Key[Array, ""], given: Float[Array, " D"] | None = None
-    ) -> Float[Array, " D"]:
+        self,
+        key: Key[Array, ""],
+        given: Float[Array, " D"] | None = None,
+        names: Collection[str] | None = None,
+    ) -> Float[Array, " d"]:
         """Where another search may begin: a draw from the prior.
 
         Args:
             key: of the draw.
             given: coordinates in the unconstrained space that are not drawn, NaN where they are; by default all are.
+            names: of the sites whose coordinates are returned, in the order of the sites; by default all.
         """
         known = {} if given is None else self.unravel(given)
         draw = functools.partial(prior_draw, given=known)
         model = handlers.substitute(handlers.seed(self.model, key), substitute_fn=draw)
-        return self.ravel(self._coordinates(self._run(model), self.sites))
+        sites = tuple(site for site in self.sites if names is None or site.name in names)
+        drawn = self._coordinates(self._run(model), sites)
+        return jnp.concatenate([jnp.ravel(jnp.asarray(drawn[s.name], float)) for s in sites])
 
     def _coordinates(self, trace: Mapping[str, dict], sites: tuple[Site, ...]) -> dict[str, Array]:
         """The latent sites of a trace as coordinates of R^D."""

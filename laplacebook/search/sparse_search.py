@@ -105,7 +105,7 @@ def require_factor(density: ModelDensity, pattern: SparseHessian) -> None:
         f"The sparse Hessian of {density.name} has {layout.rows.size:,} entries, but its factor has {layout.fill:,}, "
         f"which takes {gib(needed)}, and {gib(free)} are available.",
         causes=["sites that are crossed by thousands each, or a lattice of three dimensions"],
-        remedy="of crossed effects with independent priors curvature=\"gauss_newton\" with structure=\"diagonal\" "
+        remedy='of crossed effects with independent priors curvature="gauss_newton" with structure="diagonal" '
         "gives the mode; of anything, NumPyro's SVI with AutoLowRankMultivariateNormal draws.",
     )
 
