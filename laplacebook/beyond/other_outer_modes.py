@@ -63,8 +63,10 @@ def draws_given(
 def _draws(
     density: ModelDensity, key: Key[Array, ""], given: Float[Array, "M D"], names: tuple[str, ...]
 ) -> Array:
-    keys = jax.random.split(key, _DRAWS)
-    return jax.lax.map(lambda point: density.draw_start(*point, names=names), (keys, given))
+    def draw(point: tuple[Array, Array]) -> Array:
+        return density.draw_start(*point, names)
+
+    return jax.lax.map(draw, (jax.random.split(key, _DRAWS), given))
 
 
 def other_modes(
