@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.quick import numbers_in
+from laplacebook.base.quick import MEDIUM, numbers_in
 from laplacebook.model.density import ModelDensity
 
 LANES = 64  # points in one call of the program, at most
@@ -68,7 +68,8 @@ def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) 
 
 def work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any) -> int:
     """How many numbers the calls of a program compute, of which the last points are the effects."""
-    return _CALLS * numbers_in((density, *points)) * points[-1].shape[1]
+    # All of the optimisation takes a second more to compile, and saves less even with hundreds of effects.
+    return min(_CALLS * numbers_in((density, *points)) * points[-1].shape[1], MEDIUM)
 
 
 def one_by_one(
