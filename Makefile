@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 test book notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
 test book notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 # Little is computed there, and much compiled: with less optimisation, in a third of the time.
-test book notebooks: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1
+test book notebooks: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
 # Of each operation the lines of the program that it comes from, which no test reads, are a part of the tracing time.
 test book notebooks: export JAX_TRACEBACK_IN_LOCATIONS_LIMIT := 0
 # The threads of OpenBLAS wait for more by spinning, on the cores that the other worker needs.

@@ -14,11 +14,9 @@ except ImportError:  # JAX 0.7
     from jax.core import get_opaque_trace_state
 
 # Compiled in a third of the time; what takes long runs two or three times as long.
-_OPTIONS = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_parallel_codegen_split_count": 1,  # parts for several threads cost more than they save
-}
+_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+# To divide a small program among threads takes longer than to compile it on one.
+_UNDIVIDED = _OPTIONS | {"xla_cpu_parallel_codegen_split_count": 1}
 SMALL = 2**22  # numbers to compute: a few milliseconds
 _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.
@@ -82,6 +80,7 @@ def jit_quickly(
     function: Callable,
     work: Callable[..., int] | None = None,
     half: bool = False,
+    divided: bool = False,
     **static: Any,
 ) -> Callable:
     """``jax.jit`` with less optimisation where it is called eagerly and has little to compute.
@@ -94,9 +93,12 @@ def jit_quickly(
             have. Up to four million it is little.
         half: whether with more than little to compute, up to 270 million numbers, half of the
             optimisation is enough.
+        divided: whether its compilation is divided among threads, as without options, also where it has little
+            to compute. That changes the rounding, and so where the search of a network with many modes ends.
         static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
     """
-    plain, quick = jit(function, **static), jit(function, compiler_options=_OPTIONS, **static)
+    plain, options = jit(function, **static), _OPTIONS if divided else _UNDIVIDED
+    quick = jit(function, compiler_options=options, **static)
     halfway = jit(function, compiler_options=_HALF_OPTIONS, **static) if half else plain
 
     @functools.wraps(function, ("__name__", "__doc__"))

@@ -94,7 +94,7 @@ def hessian_of(
     return hessian_by_rows(split, x, lambda g, x: hessian_of(lambda x: (g(x), None), x))
 
 
-@partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True)
+@partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True, divided=True)
 def hessian_product(
     density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"]
 ) -> Float[Array, " D"]:

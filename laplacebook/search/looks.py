@@ -79,14 +79,14 @@ def _value_and_slope(density: ModelDensity, u: Array) -> tuple:
     return value, beside, gradient
 
 
-_slope = jit_quickly(_value_and_slope, work_of_search, half=True)
+_slope = jit_quickly(_value_and_slope, work_of_search, half=True, divided=True)
 _slope_again = jit(_value_and_slope)
 
 
-@partial(jit_quickly, work=work_of_search, half=True, static_argnames="settings")
+@partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings)
 
 
 # Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
-_factorised = jit_quickly(precision_of, lambda *_: 0, static_argnums=1)
+_factorised = jit_quickly(precision_of, lambda *_: 0, divided=True, static_argnums=1)

@@ -117,7 +117,7 @@ def _rows(density: ModelDensity, batch_size: int | None) -> tuple[Rows, int]:
     return whole if batch_size == rows.number else (rows, batch_size)
 
 
-@jit_quickly
+@partial(jit_quickly, divided=True)
 def _initial(density: ModelDensity, key: Array) -> Array:
     """The middle of the prior, and a scaled draw for sites with two axes or more."""
     centre, draw = (density.unravel(u) for u in (density.start(), density.draw_start(key)))
