@@ -98,8 +98,8 @@ def diagnose(
     of importance sampling. *Bad*: something is wrong that a reader would see, or it cannot be told; what is
     printed last says which other line to try, and the sampler answers where none does.
 
-    - k-hat says how much heavier the tails of the posterior are than those of q. Below 0.5 the
-      weights have a variance; above 0.7 no affordable number of draws makes up for the tail
+    - k-hat says how much heavier the tails of the posterior are than those of q. Below 0.5 the weights behave
+      as if they had a variance; above 0.7 no affordable number of draws makes up for the tail
       (Yao, Vehtari, Simpson, Gelman 2018, "Yes, but did it work?", ICML; Vehtari, Simpson, Gelman,
       Yao, Gabry 2024, Journal of Machine Learning Research 25, 72; fewer than 2,200 draws need
       less). It is of all coordinates together: in a hundred of them small errors add up, and
@@ -167,7 +167,7 @@ def diagnose(
             many more as make one.
         starts: how many searches for modes, that of ``approx`` included; with 1 only the modes
             that ``approx`` knows count.
-        remedies: whether to try what might help, all but the sampler, and tell what each gives.
+        remedies: whether to try what might help, each line that makes an approximation, and tell what it gives.
         progress_bar: shown after two seconds; by default where standard error is a terminal. Of a nested
             approximation there is none.
 
