@@ -22,7 +22,7 @@ from laplacebook.search.rounds import (
     ended,
     go_on,
     initial_rounds,
-    near,
+    leaves,
     round_from,
 )
 
@@ -58,8 +58,8 @@ def drive_rounds(
         while go_on(state, tolerance):
             if state.rounds == 0:
                 x, steps = start, np.zeros((), int)
-            elif near(state, tolerance):
-                x, steps = downhill(state), np.ones((), int)
+            elif leaves(state, tolerance):
+                x, steps = downhill(lambda x: look_at(x).f, state), np.ones((), int)
             else:
                 x, steps = round_from(value_and_gradient, state, tolerance, metric_at(state.x))
 

@@ -21,7 +21,7 @@ from laplacebook.search.rounds import (
     ended,
     go_on,
     initial_rounds,
-    near,
+    leaves,
     ridge,
     round_from,
     whitened,
@@ -73,10 +73,10 @@ def search_by_lbfgs(
     def advance(state: Rounds) -> Rounds:
         # The first round looks at the start, so that only one look is compiled.
         x, steps = lax.switch(
-            jnp.where(state.rounds == 0, 0, jnp.where(near(state, tolerance), 1, 2)),
+            jnp.where(state.rounds == 0, 0, jnp.where(leaves(state, tolerance), 1, 2)),
             [
                 lambda: (state.x, jnp.zeros((), int)),
-                lambda: (downhill(state), jnp.ones((), int)),
+                lambda: (downhill(lambda x: f(x)[0], state), jnp.ones((), int)),
                 lambda: next_round(state),
             ],
         )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from laplacebook.base.namespace import Numbers, branch, namespace
+from laplacebook.base.namespace import Numbers, branch, namespace, repeat_while
 from laplacebook.curvature.eigenvalues import condition_number, ritz
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Certificate, Search
@@ -23,6 +23,7 @@ ROUNDS = 100
 STEPS = 100  # of L-BFGS in a round
 STALLED = 3  # rounds that bring the point no nearer
 EARLY = 10  # rounds before the pace of a search counts
+NEAREST = 2**-9  # posterior standard deviations: so far from a saddle rounding hides the way down
 KRYLOV = 10  # products of the Hessian with a vector that look for a way down from a saddle
 
 
@@ -40,6 +41,7 @@ class Rounds(NamedTuple):
         best: the smallest one of which the next is to be a half.
         way: the direction of least curvature, where the decrement is small enough.
         lowest: that curvature in units of the precision; zero where it was not looked for.
+        left: whether the last round left a saddle.
         waited: rounds that brought the point no nearer.
         rounds: made so far.
         iterations: steps of L-BFGS.
@@ -55,6 +57,7 @@ class Rounds(NamedTuple):
     best: Numbers
     way: Numbers
     lowest: Numbers
+    left: Numbers
     waited: Numbers
     rounds: Numbers
     iterations: Numbers
@@ -77,6 +80,7 @@ def initial_rounds(
         best=infinite,
         way=xp.zeros_like(start),
         lowest=xp.zeros((), start.dtype),
+        left=xp.zeros((), bool),
         waited=none,
         rounds=none,
         iterations=none,
@@ -106,10 +110,35 @@ def near(state: Rounds, tolerance: Numbers | float) -> Numbers:
     return state.decrement <= tolerance
 
 
-def downhill(state: Rounds) -> Float[Numbers, " D"]:
-    """A standard deviation away from a saddle, to the side to which the slope points, if any."""
-    side = namespace(state.x).where(state.gradient @ state.way > 0, 1, -1).astype(state.x.dtype)
-    return state.x - state.way * side
+def leaves(state: Rounds, tolerance: Numbers | float) -> Numbers:
+    """Whether the next round leaves a saddle; after a short way from one there are steps first, be it near or not."""
+    return near(state, tolerance) & ~state.left
+
+
+def downhill(value_at: Callable[[Numbers], Numbers], state: Rounds) -> Float[Numbers, " D"]:
+    """Away from a saddle, to the side to which the slope points, if any: a standard deviation, or so far as it falls.
+
+    Args:
+        value_at: the function at a point.
+        state: at a saddle.
+
+    Returns:
+        A point that is no higher than the saddle but for rounding: a standard deviation away, or a half, a quarter
+        and so on of it. The last one tried, where none is.
+    """
+    xp = namespace(state.x)
+    side = xp.where(state.gradient @ state.way > 0, 1, -1).astype(state.x.dtype)
+    noise = 10 * jnp.finfo(state.x.dtype).eps * xp.maximum(abs(state.f), 1)
+
+    def point(length: Numbers) -> Numbers:
+        return state.x - length * state.way * side
+
+    def halve(tried: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
+        length = tried[0] / 2
+        return length, value_at(point(length)) < state.f + noise
+
+    twice = 2 * abs(side), abs(side) < 0
+    return point(repeat_while(lambda tried: ~tried[1] & (tried[0] > NEAREST), halve, twice)[0])
 
 
 def round_from(
@@ -213,6 +242,7 @@ def after_round(
         best=xp.where(nearer, decrement, state.best),
         way=way,
         lowest=lowest,
+        left=leaves(state, tolerance),
         waited=xp.where(nearer | lower, 0, state.waited + 1),
         rounds=state.rounds + 1,
         iterations=state.iterations + steps,
