@@ -1,6 +1,12 @@
 // What scrolls sideways in its own box can be reached, and scrolled, with the keyboard.
 const boxes = ".bd-article :is(mjx-container[display], mjx-container.wide-formula, div.math, .output, .pst-scrollable-table-container)";
 
+// Where there is more to the right the box fades out.
+const fade = (box) => {
+  const left = box.scrollWidth - box.clientWidth - box.scrollLeft;
+  box.classList.toggle("more-to-the-right", box.clientWidth > 0 && left > 1);
+};
+
 // A formula within a line that is wider than the line gets a box of its own.
 const inline = ".bd-article mjx-container:not([display])";
 
@@ -16,6 +22,7 @@ const reach = () => {
   for (const box of document.querySelectorAll(boxes)) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
+    fade(box);
   }
 };
 
@@ -24,4 +31,6 @@ addEventListener("load", async () => {
   reach();
   addEventListener("resize", reach);
   document.addEventListener("toggle", reach, true); // a folded formula has no width
+  document.addEventListener("click", () => setTimeout(reach)); // nor has one in a folded proof or solution
+  document.addEventListener("scroll", ({ target }) => target.matches?.(boxes) && fade(target), true);
 });

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import depends_on
+from laplacebook.base.jaxprs import Constant, Equation, depends_on, equations_of, evaluate
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
@@ -91,6 +91,28 @@ def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[st
         def of_last(*values: Array) -> Array:
             return eta(parts | dict(zip(names, values, strict=True)))
 
-        return jax.jvp(of_last, values, tuple(map(jnp.ones_like, values)))[1]
+        ones = tuple(map(jnp.ones_like, values))
+        return jax.jvp(_without_log_of_exp(of_last), values, ones)[1]
 
     return not depends_on(along, *(parts[name] for name in names))
+
+
+def _without_log_of_exp(f: Callable[..., Array]) -> Callable[..., Array]:
+    """The same function without exponentials of which a logarithm is taken, as of a rate that is Poisson's."""
+
+    def shorter(*values: Array) -> Array:
+        equations, result = equations_of(jax.make_jaxpr(f)(*values))
+        known: dict[Any, Any] = dict(enumerate(values))
+        makers: dict[Any, Equation] = {}
+        for equation in equations:
+            source, inputs, outputs = equation
+            operands = [x.value if isinstance(x, Constant) else known[x] for x in inputs]
+            maker = makers.get(inputs[0]) if source.primitive.name == "log" else None
+            if maker is not None and maker.source.primitive.name == "exp":
+                known[outputs[0]] = known[maker.inputs[0]]
+            else:
+                known.update(zip(outputs, evaluate(source, operands), strict=True))
+            makers |= dict.fromkeys(outputs, equation)
+        return result.value if isinstance(result, Constant) else known[result]
+
+    return shorter

@@ -34,6 +34,7 @@ class Hyperparameters:
         """Arguments of a model, and the logarithms of their values, shape (H,).
 
         Raises:
+            TypeError: a value is a dict.
             ValueError: there is none, the model takes no such argument, or a value is not positive.
         """
         taken = _parameters(density.model)
@@ -43,6 +44,12 @@ class Hyperparameters:
             raise ValueError(
                 f"{density.name} has no keyword argument {unknown[0]!r}; it has: {listed}."
             )
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                raise TypeError(
+                    f"{name} must be a positive number, or an array of them in the order in which the model "
+                    f"takes them, such as {[1.0] * len(value)}, not a {type(value).__name__}."
+                )
         arrays = {name: np.asarray(value, float) for name, value in values.items()}
         for name, array in arrays.items():
             if not (array.size and np.all((array > 0) & np.isfinite(array))):

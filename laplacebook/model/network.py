@@ -85,6 +85,10 @@ class Network:
         if not features.ndim:
             raise ValueError("features must have a row for each target, shape (N, ...), not ()")
         N = features.shape[0]
+        if not N:
+            raise ValueError(
+                f"features has no rows, shape {features.shape}: there is nothing to fit or predict"
+            )
         given = self.prior_precision if prior_precision is None else prior_precision
         precisions = self._precisions(given)
         values: list[Array] = []
@@ -117,9 +121,16 @@ class Network:
                 lambda params, features: self.apply(params, features), return_shape=True
             )(params, features)
         except Exception as error:
-            if type(error).__name__ != "TraceContextError":  # of Flax
-                raise
-            raise _changes_state(error) from error
+            if type(error).__name__ == "TraceContextError":  # of Flax
+                raise _changes_state(error) from error
+            if "requires a key" in str(error):  # as Equinox's Dropout says
+                raise _drops_out(error) from error
+            if features.ndim == 1 and isinstance(error, TypeError | ValueError | IndexError):
+                raise ValueError(
+                    f"the network takes no features of shape {features.shape}: a single feature is a column, "
+                    f"features[:, None]. It says: {str(error).splitlines()[0]}"
+                ) from error
+            raise
         _require_output(shape, len(features))
         require_link(program, self.likelihood)
         if _DRAWS & primitives(program):
@@ -346,6 +357,14 @@ def _require_output(output: Any, N: int) -> None:
         )
     if not jnp.issubdtype(output.dtype, jnp.floating):
         raise ValueError(f"apply must return floating-point numbers, not {output.dtype}")
+
+
+def _drops_out(error: Exception) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"The network draws random numbers when it is run: {str(error).splitlines()[0]}",
+        causes=["dropout in training mode"],
+        remedy="call it in evaluation mode: network(eqx.nn.inference_mode(net), ...) of Equinox.",
+    )
 
 
 def _changes_state(error: Exception) -> UnsupportedModel:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import jax
@@ -26,6 +27,11 @@ from laplacebook.predictive.new_entries import NewEntries, known
 _DRAWS = (
     "numpyro.infer.Predictive(model, approx.sample(key, (1000,)))(key, ...), with the model's "
     "arguments"
+)
+_OF_ROWS = "make the model's latent sites depend on no row of the data."
+_FEWER = (
+    "keep all groups of the fit, as many as it has, and give the labels of those that are wanted; or, where "
+    "its length is that of the rows, make the model's latent sites depend on no row of the data."
 )
 
 
@@ -119,7 +125,7 @@ def outcome_given(
             raise UnsupportedModel(
                 f"With the new arguments the model has a latent site '{other}', which the fit knows "
                 "nothing of.",
-                remedy="make the model's latent sites depend on no row of the data.",
+                remedy=_OF_ROWS,
             )
         if other in values and entry["type"] == "sample":
             was, now = jnp.shape(values[other]), entry["fn"].shape()
@@ -127,7 +133,7 @@ def outcome_given(
                 raise UnsupportedModel(
                     f"The latent site '{other}' has shape {was} in the fit, and {now} with the new "
                     "arguments.",
-                    remedy="make the model's latent sites depend on no row of the data.",
+                    remedy=_FEWER if prod(now) < prod(was) else _OF_ROWS,
                 )
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")

@@ -202,8 +202,17 @@ def test_is_accessible_on_a_phone(phone):
 
 def test_formulas_within_a_line_are_not_cut_off_on_a_phone(phone):
     phone.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    phone.evaluate(
+        "document.querySelectorAll('.toggle-hidden button.toggle-button').forEach(b => b.click())"
+    )
     phone.wait_for_timeout(100)
     assert sees(phone, CUT_OFF) == []
+
+
+def test_where_a_formula_goes_on_to_the_right_it_fades_out_on_a_phone(phone):
+    script = """() => [...document.querySelectorAll('main mjx-container[display]')].map(f =>
+        [f.scrollWidth > f.clientWidth + 1, f.classList.contains('more-to-the-right')])"""
+    assert all(wider == fades for wider, fades in phone.evaluate(script))
 
 
 def test_first_page_is_the_introduction(browser):

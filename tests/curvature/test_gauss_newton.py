@@ -138,6 +138,19 @@ def test_products_and_all_rows_at_once():
     np.testing.assert_allclose(fixed, X.T @ X, rtol=1e-12)
 
 
+def test_the_last_layer_of_a_poisson_network_is_that_of_its_log_rate():
+    whole = ModelDensity.of(
+        partial(bayesian_mlp, widths=(2,), likelihood="poisson"), (X, jnp.arange(len(X)) % 4)
+    )
+    layer = last_layer_of(whole, jnp.linspace(-1, 1, whole.dimension))
+    known, at = layer.model.fixed, jnp.array([0.3, -0.2, 0.1])
+    assert [site.name for site in layer.sites] == ["w2", "b2"]
+    features = np.hstack([np.tanh(X @ known["w1"] + known["b1"]), np.ones((len(X), 1))])
+    found = jax.jit(gauss_newton.dense)(layer, at)
+    rates = np.exp(features @ at)
+    np.testing.assert_allclose(found, features.T @ (rates[:, None] * features), rtol=1e-12)
+
+
 def test_known_values_as_many_as_the_rows_are_not_by_row():
     data = (X, real)
     whole = ModelDensity.of(partial(bayesian_mlp, widths=(len(X),)), data)

@@ -234,6 +234,12 @@ def test_what_cannot_be_maximised_over(rate, values, message):
         lb.maximize_evidence(rate, values)
 
 
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_dict_of_values_is_told_to_be_an_array(rate):
+    with pytest.raises(TypeError, match=r"prior_precision must be .* such as \[1\.0, 1\.0\]"):
+        lb.maximize_evidence(rate, {"prior_precision": {"a": 1.0, "b": 2.0}})
+
+
 def test_evidence_that_rises_without_end_is_no_maximum():
     """With a sum of 4 of 4 Poisson counts the mode is zero, and the narrower the prior the better."""
     approx = lb.laplace(counts, np.ones(4), 0.5)

@@ -266,6 +266,7 @@ def test_outputs_that_do_not_fit_are_refused(name):
         lb.laplace(model, X, Y)
 
 
+@pytest.mark.usefixtures("types_unchecked")
 def test_a_column_of_logits_is_taken_and_features_need_rows():
     flat = lb.network(lambda p, x: apply(p, x)[:, 0], drawn(0), likelihood="bernoulli")
     column = lb.network(apply, drawn(0), likelihood="bernoulli")
@@ -274,6 +275,11 @@ def test_a_column_of_logits_is_taken_and_features_need_rows():
     assert float(one) == float(other)
     with pytest.raises(ValueError, match="a row for each target"):
         lb.laplace(column, 1.0, Y > 0)
+    with pytest.raises(ValueError, match="no rows"):
+        lb.laplace(column, X[:0], Y[:0] > 0)
+    for targets in (Y > 0, (Y > 0).tolist()):
+        with pytest.raises(ValueError, match=r"features\[:, None\]. It says: dot_general"):
+            lb.laplace(column, X[:, 0], targets)
 
 
 def dropout(params, x):
@@ -284,8 +290,10 @@ def test_dropout_is_refused():
     with pytest.raises(lb.UnsupportedModel, match=r"random\s+numbers[^$]*dropout"):
         lb.laplace(lb.network(dropout, drawn(0), likelihood="normal"), X, Y)
     net = eqx.nn.Sequential([eqx.nn.Linear(1, 1, key=jax.random.key(0)), eqx.nn.Dropout()])
-    with pytest.raises(RuntimeError, match="requires a key"):
+    with pytest.raises(lb.UnsupportedModel, match=r"requires a key[^$]*inference_mode\(net\)"):
         lb.laplace(lb.network(net, likelihood="normal"), X, Y)
+    still = lb.network(eqx.nn.inference_mode(net), likelihood="normal")
+    assert lb.laplace(still, X, Y).certificate.converged
 
 
 def test_batch_normalisation_in_training_mode_is_named_as_a_cause():

@@ -277,6 +277,20 @@ def test_latent_sites_that_depend_on_the_rows_are_refused():
         lb.predict(approx, NEW[:1])
 
 
+def test_fewer_groups_than_the_fit_has_are_to_be_kept():
+    def groups(g, number, y=None):
+        with numpyro.plate("groups", number):
+            u = numpyro.sample("u", dist.Normal(0, 1))
+        with numpyro.plate("N", len(g)):
+            numpyro.sample("y", dist.Normal(u[g], 1), obs=y)
+
+    g = np.arange(6) % 3
+    approx = lb.laplace(groups, g, 3, np.arange(6.0))
+    with pytest.raises(lb.UnsupportedModel, match=r"keep\s+all\s+groups"):
+        lb.predict(approx, g[:2], 2)
+    np.testing.assert_allclose(lb.predict(approx, g[:2], 3).mean, [1.0, 5 / 3])
+
+
 def test_a_model_must_do_without_what_it_observes():
     def model(features, y):
         numpyro.sample("y", dist.Bernoulli(logits=features @ weights(D)), obs=y)
