@@ -17,6 +17,7 @@ except ImportError:  # JAX 0.7
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 # To divide a small program among threads takes longer than to compile it on one.
 _UNDIVIDED = _OPTIONS | {"xla_cpu_parallel_codegen_split_count": 1}
+_AS_WRITTEN = _UNDIVIDED | {"xla_disable_hlo_passes": "algsimp"}
 SMALL = 2**22  # numbers to compute: a few milliseconds
 _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.
@@ -73,6 +74,25 @@ def jit(function: Callable, **static: Any) -> Callable:
         return program(*args, **kwargs)
 
     call.lower, call._cache_size = program.lower, program._cache_size  # type: ignore[attr-defined]
+    return call
+
+
+def jit_as_written(function: Callable, **static: Any) -> Callable:
+    """``jax.jit`` of what is computed as it is written, one operation after the other, where it is called eagerly.
+
+    The compiler would first simplify: ``(x - 1) + c`` to ``x + (c - 1)``, which beside x = 1 is another number.
+
+    Args:
+        function: pure, with little to compute.
+        static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
+    """
+    program = jit(function, compiler_options=_AS_WRITTEN, **static)
+
+    @functools.wraps(function, ("__name__", "__doc__"))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        runs = is_eager() and jax.default_backend() == "cpu"
+        return (program if runs else function)(*args, **kwargs)
+
     return call
 
 
