@@ -197,10 +197,10 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
 
 def _kinks(density: ModelDensity, u: Array, hessian: Curvature) -> list[tuple[str, float]]:
     """The coordinates across which the slope jumps by as much however near one looks; of very many none."""
-    scale = jnp.asarray(units(hessian))
+    scale = np.asarray(units(hessian))
     if u.size > _LOOKED_AT:
         return []
-    far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
+    far, near = np.sum([_jumps(part, u, scale) for part in density.parts()], axis=0)
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()
     return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]
