@@ -63,6 +63,12 @@ def precision_seen(density: ModelDensity, u: Float[Numbers, " D"], settings: Set
     return on_host(_factorised(entries, settings.structure))
 
 
+@jit
+def terms_and_validity(density: ModelDensity, u: Float[Numbers, " D"]) -> tuple:
+    """What :func:`look` has beside f: its terms at u, and whether u is valid."""
+    return density.loss_and_validity(u)[1]
+
+
 @jit_quickly
 def middle(density: ModelDensity) -> Float[Array, " D"]:
     """Where a search begins that is given no start: in the middle of the prior."""

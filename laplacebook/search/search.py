@@ -1,7 +1,7 @@
 """The search: the mode, the precision there, and whether that is to be believed.
 
 In one compiled program, which a JAX transformation can take and which repeats in no time; or, where
-that would be compiled for longer than it runs, driven from Python.
+that would be compiled for longer than it runs, or BLAS is quicker than XLA, driven from Python.
 """
 
 import time
@@ -32,7 +32,7 @@ from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.driven import drive, looks_as_its_gradient, remembered
+from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
@@ -41,10 +41,12 @@ from laplacebook.search.looks import (
     precision_seen,
     slope_look,
     slope_look_again,
+    terms_and_validity,
     work_of_search,
 )
+from laplacebook.search.metric import FEW as FEW_COORDINATES
 from laplacebook.search.metric import inside
-from laplacebook.search.mode import enough, locate
+from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ridge, whitened
 
@@ -85,6 +87,9 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
 def _search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     if settings.structure == "sparse" or density.only_gradients:
         return _of_numbers(density, start, settings)
+    features = _features_of(density, settings)
+    if features is not None:
+        return _driven_by_rows(density, start, settings, features)
     past = _past_of(density, settings)
     if settings.curvature != "hessian" and jax.default_backend() != "cpu":
         past = None  # between looks the vectors would travel to NumPy and back
@@ -97,6 +102,15 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if not is_small(density, u.size):
         return _compiled(density, start, settings)
     return _driven(density, off_centre(u, room), sizes, settings, past)
+
+
+def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None:
+    """The features of many rows, if BLAS on the host may compute with them."""
+    if settings.curvature != "hessian" or numbers_in(density) <= WORK or not is_eager():
+        return None
+    from laplacebook.curvature.predictor_on_host import features_of
+
+    return features_of(density, MANY)
 
 
 def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
@@ -206,18 +220,46 @@ def _driven(
         return seen
 
     with np.errstate(all="ignore"), twice_differentiable():
-        found = drive(look_at, start)
-        terms, valid = jax.tree.map(np.asarray, found.beside)
-        precision = kept(found.curvature, sizes, settings.structure)
-        found = found._replace(beside=terms, curvature=precision)
-        sound = bool(
-            found.certificate.converged
-            and valid
-            and looks_as_its_gradient(look_at, found)
-            and inside(density.space, terms.room, precision)
-        )
+        fit = _judged(density, drive(look_at, start), look_at, sizes, settings)
     past.seconds = shortest
-    return jax.device_put(_fit(found, np.asarray(sound)))
+    return jax.device_put(fit)
+
+
+def _driven_by_rows(
+    density: ModelDensity, start: Array | None, settings: Settings, features: np.ndarray
+) -> Fit:
+    """A search whose products with the rows of a large linear predictor BLAS computes."""
+    from laplacebook.curvature.predictor_on_host import PredictorOnHost
+    from laplacebook.curvature.rows_on_host import Rows
+
+    parts, room = jax.device_get(_begin(density, start, settings))
+    sizes, u = [part.size for part in parts], off_centre(np.concatenate(parts), room)
+    with np.errstate(all="ignore"), twice_differentiable(), Rows(features) as rows:
+        on_host = PredictorOnHost(density, rows)
+
+        def look_at(u: np.ndarray) -> Look:
+            value, gradient = on_host.value_and_slope(u)
+            return Look(value, None, gradient, None)
+
+        found = drive(look_at, u, on_host.hessian, estimated=u.size > FEW_COORDINATES)
+        found = found._replace(beside=terms_and_validity(density, found.point))
+        return jax.device_put(_judged(density, found, look_at, sizes, settings))
+
+
+def _judged(
+    density: ModelDensity, found: Search, look_at: LookAt, sizes: list[int], settings: Settings
+) -> Fit:
+    """What a driven search by the Hessian found, with what the structure keeps, and whether to believe it."""
+    terms, valid = jax.tree.map(np.asarray, found.beside)
+    precision = kept(found.curvature, sizes, settings.structure)
+    found = found._replace(beside=terms, curvature=precision)
+    sound = bool(
+        found.certificate.converged
+        and valid
+        and looks_as_its_gradient(look_at, found)
+        and inside(density.space, terms.room, precision)
+    )
+    return _fit(found, np.asarray(sound))
 
 
 def _driven_rounds(
