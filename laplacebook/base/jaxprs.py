@@ -110,7 +110,7 @@ def depends_on(f: Callable[..., Any], *args: Any) -> Any:
     return jax.tree.map(bool, _sources(f, *args), is_leaf=_is_set)
 
 
-def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Array]) -> Any:
+def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Any]) -> Any:
     """On which of its arrays each array that f returns depends, by the program that computes them.
 
     Args:

@@ -259,7 +259,8 @@ def _own(leaf: Any) -> Array:
     """The array, as wide as JAX works; of a NumPy one a copy, for the result describes the data of the fit."""
     if isinstance(leaf, jax.Array):
         return widened(placed(leaf))
-    return jnp.array(leaf, wider_type(leaf))
+    dtype = wider_type(leaf) or jnp.result_type(leaf)
+    return jnp.asarray(np.array(leaf, dtype), dtype)  # where it is as asked, JAX compiles nothing
 
 
 def _is_inexact(leaf: Any) -> bool:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from laplacebook.base.jaxprs import sources
@@ -58,7 +59,7 @@ def _sources_of(density: ModelDensity) -> Sources:
         _, slopes, others = jax.jvp(of_sites, (parts,), (ones,), has_aux=True)
         return slopes, *others
 
-    parts = density.unravel(jnp.zeros(density.dimension))
+    parts = {site.name: np.zeros(site.shape, jnp.result_type(float)) for site in density.sites}
     slopes, priors, likelihoods = sources(seen, parts)
     united = {name: frozenset().union(*priors[name]) - {name} for name in names}
     return Sources(united, likelihoods, tuple(name for name in names if not slopes[name]))
@@ -78,13 +79,25 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     """
     if isinstance(density, LikelihoodDensity) or is_plain(density):
         return {}
-    trace, _ = density.trace(density.start())
     priors, found = sources_of(density).priors, {}
-    for name in priors:
-        lower = getattr(innermost(trace[name]["fn"].support), "lower_bound", None)
-        if isinstance(lower, int | float) and lower == 0:
-            found[name] = [other for other in priors if name in priors[other]]
+    for name in _positive(density):
+        found[name] = [other for other in priors if name in priors[other]]
     return {name: effects for name, effects in found.items() if effects}
+
+
+def _positive(density: ModelDensity) -> list[str]:
+    """The latent sites whose support begins at zero wherever the others are."""
+    positive = []
+
+    def look() -> None:
+        trace, _ = density.trace(density.start())
+        for site in density.sites:
+            lower = getattr(innermost(trace[site.name]["fn"].support), "lower_bound", None)
+            if isinstance(lower, int | float) and lower == 0:
+                positive.append(site.name)
+
+    jax.eval_shape(look)  # outside of a program each operation would be compiled by itself
+    return positive
 
 
 def integrate_out(density: ModelDensity) -> str:
