@@ -58,12 +58,13 @@ def own_copy(array: Any, dtype: Any = None) -> Array:
         array: an array or a number, of NumPy.
         dtype: of the copy; by default that of the array, as far as JAX has it.
     """
-    if not isinstance(array, np.ndarray) or array.nbytes < LARGE_COPY:
-        return jnp.array(array, dtype)
-    wanted = np.dtype(jax.dtypes.canonicalize_dtype(dtype or array.dtype))
-    memory = np.empty(array.size * wanted.itemsize + _ALIGNED, np.uint8)
-    begin = -memory.ctypes.data % _ALIGNED
-    copy = memory[begin : begin + array.size * wanted.itemsize].view(wanted).reshape(array.shape)
+    wanted = np.dtype(jax.dtypes.canonicalize_dtype(dtype or jnp.result_type(array)))
     with np.errstate(all="ignore"):
+        if not isinstance(array, np.ndarray) or array.nbytes < LARGE_COPY:
+            return jnp.asarray(np.array(array, wanted))  # in this type JAX compiles nothing
+        memory = np.empty(array.size * wanted.itemsize + _ALIGNED, np.uint8)
+        begin = -memory.ctypes.data % _ALIGNED
+        copy = memory[begin : begin + array.size * wanted.itemsize]
+        copy = copy.view(wanted).reshape(array.shape)
         np.copyto(copy, array, casting="unsafe")
     return jax.device_put(copy)

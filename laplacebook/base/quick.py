@@ -107,6 +107,9 @@ def jit_quickly(
 
     JAX takes options of the compiler for a whole program only, so within another it is plain ``jit``.
 
+    What is returned has an attribute ``for_work``: a function from how many numbers are computed to the program for
+    so many, where that is decided by who calls.
+
     Args:
         function: pure.
         work: from its arguments to how many numbers it computes, about; by default as many as they
@@ -121,16 +124,18 @@ def jit_quickly(
     quick = jit(function, compiler_options=options, **static)
     halfway = jit(function, compiler_options=_HALF_OPTIONS, **static) if half else plain
 
-    @functools.wraps(function, ("__name__", "__doc__"))
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def for_work(numbers: int) -> Callable:
         # The options are those of the compiler for the CPU, and others do not know them.
         if not is_eager() or jax.default_backend() != "cpu":
-            return plain(*args, **kwargs)
-        numbers = (work or _given)(*args, **kwargs)
-        program = quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
-        return program(*args, **kwargs)
+            return plain
+        return quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
 
-    call.lower = plain.lower  # type: ignore[attr-defined]
+    @functools.wraps(function, ("__name__", "__doc__"))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        numbers = (work or _given)(*args, **kwargs) if is_eager() else 0
+        return for_work(numbers)(*args, **kwargs)
+
+    call.lower, call.for_work = plain.lower, for_work  # type: ignore[attr-defined]
     return call
 
 
