@@ -82,7 +82,7 @@ def _values(function: Callable, operands: tuple, points: Array) -> Array:
     return values.reshape(-1, *values.shape[2:])
 
 
-_evaluate = jit_quickly(_values, static_argnums=0)
+_evaluate: Any = jit_quickly(_values, static_argnums=0)
 
 
 @partial(jit, static_argnums=0)
