@@ -52,7 +52,7 @@ def laplace(
 
     Of a small fit by the Hessian (up to 64 coordinates, which times the numbers of data make up to a
     million) the log joint with its derivatives alone is compiled, and Python takes the steps. A larger
-    one, one within ``jit``, ``vmap`` or ``grad``, and one made 300 times before, or of which the log
+    one, one within ``jit``, ``vmap`` or ``grad``, and one made 200 times before, or of which the log
     joint took above 10 ms before, is one program, which takes longer to compile and less to run. Where a
     matrix of a million numbers or more is among the data, and the model sees its rows through one linear
     predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
