@@ -1,14 +1,18 @@
 """Looks at a log joint: small programs, between which Python decides where to look next."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
+from laplacebook.base.one_thread import one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import value_gradient_hessian
@@ -16,6 +20,7 @@ from laplacebook.curvature.precision_at import entries_at, precision_of
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.rows import rows_add_up, rows_of
 from laplacebook.search.newton_step import Look
 
 INNER = 200  # looks at the log joint behind each look at its integral
@@ -60,7 +65,11 @@ def precision_seen(density: ModelDensity, u: Float[Numbers, " D"], settings: Set
         UnsupportedModel: the model has no such curvature, or no such structure.
     """
     entries = _entries(density, u, settings=replace(settings, tolerance=None))
-    return on_host(_factorised(entries, settings.structure))
+    if not _rows_agree(density, u):
+        entries = jax.tree.map(partial(jnp.multiply, jnp.nan), entries)
+    small = max(map(np.size, jax.tree.leaves(entries)), default=0) <= SMALL
+    with one_thread() if small else nullcontext():
+        return on_host(_factorised(entries, settings.structure))
 
 
 @jit_quickly
@@ -85,8 +94,21 @@ _slope_again = jit(_value_and_slope)
 
 @partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
-    return entries_at(density, u, settings)
+    return entries_at(density, u, settings, compared=False)
 
 
-# Little but LAPACK, which is compiled already; in NumPy its threads would compete with those of XLA.
+@partial(jit_quickly, half=True)
+def _rows_agree(density: ModelDensity, u: Array) -> Array:
+    """Whether the rows add up; true where there are none, and the entries are of all data at once, or refused.
+
+    Apart from the entries, with which it would be compiled for longer than it runs.
+    """
+    try:
+        rows = rows_of(density)
+    except UnsupportedModel:
+        return jnp.ones((), bool)
+    return rows_add_up(rows, u)
+
+
+# Little but LAPACK, which is compiled already.
 _factorised = jit_quickly(precision_of, lambda *_: 0, divided=True, static_argnums=1)
