@@ -77,6 +77,27 @@ def test_a_costly_dense_fit_looks_at_its_precision_where_the_rounds_by_kronecker
     assert sum(isinstance(look, DensePrecision) for look in looks) == 1
 
 
+@pytest.mark.parametrize(
+    ("model", "y", "structures"),
+    [(NETWORK, LABELS, {"kronecker"}), (bilinear, LABELS / 2, {"kronecker", "diagonal"})],
+    ids=["layers", "no layers"],
+)
+def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
+    model, y, structures, monkeypatch
+):
+    start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
+    looks, one_look = [], search.precision_seen
+    monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)
+    monkeypatch.setattr(
+        search, "precision_seen", lambda *args: looks.append(args[-1].structure) or one_look(*args)
+    )
+    options = {"curvature": "gauss_newton", "structure": "low_rank", "rank": 2}
+    fit = lb.laplace(model, X, y, start=start, **options)
+    assert fit.certificate.converged
+    assert fit.precision.shape == (fit.mode_vector.size,)
+    assert set(looks) == structures
+
+
 @pytest.fixture(scope="module")
 def digits():
     """A network of 600 digits, its data and where its training ended, in single precision."""
