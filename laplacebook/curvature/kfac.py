@@ -121,5 +121,7 @@ def _pair(part: LayerJacobian, factors: RowFactors, number: int) -> tuple[Array,
     of_inputs = jnp.tensordot(part.inputs, part.inputs, ((0, 1), (0, 1)))
     of_inputs /= number * layer.positions
     bent = factors.bent(jacobian.reshape(*jacobian.shape[:2], layer.positions * layer.outputs))
-    of_outputs = jnp.tensordot(bent.reshape(jacobian.shape), jacobian, ((0, 1, 2), (0, 1, 2)))
+    # As in the block of a bias, which has the same Jacobian: XLA computes it once.
+    left, right = (x.reshape(-1, layer.outputs) for x in (jacobian, bent))
+    of_outputs = left.T @ right
     return (of_outputs, of_inputs) if layer.axis else (of_inputs, of_outputs)

@@ -36,8 +36,11 @@ def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
 
 def is_laborious(density: ModelDensity, size: int) -> bool:
     """Whether a look takes milliseconds if this is a network, with a number for each row and weight."""
-    rows = max((np.shape(leaf)[0] for leaf in jax.tree.leaves(density) if np.ndim(leaf)), default=0)
-    return rows * size > SMALL
+    return _most_rows(density) * size > SMALL
+
+
+def _most_rows(density: ModelDensity) -> int:
+    return max((np.shape(leaf)[0] for leaf in jax.tree.leaves(density) if np.ndim(leaf)), default=0)
 
 
 def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
@@ -97,7 +100,12 @@ def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings, compared=False)
 
 
-@partial(jit_quickly, half=True)
+def _work_of_rows(density: ModelDensity, u: Float[Numbers, " D"]) -> int:
+    """Half a number for each row and weight: of products that a processor makes several at once."""
+    return _most_rows(density) * u.size // 2
+
+
+@partial(jit_quickly, work=_work_of_rows, half=True)
 def _rows_agree(density: ModelDensity, u: Array) -> Array:
     """Whether the rows add up; true where there are none, and the entries are of all data at once, or refused.
 
