@@ -5,6 +5,7 @@ that would be compiled for longer than it runs, or BLAS is quicker than XLA, dri
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -19,6 +20,7 @@ from jaxtyping import Array
 
 from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
 from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.one_thread import by_one_thread, one_thread
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import (
@@ -207,6 +209,7 @@ def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tu
     return [jnp.ravel(parts[site.name]) for site in density.sites], density.room(start)
 
 
+@by_one_thread
 def _driven(
     density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings, past: _Past
 ) -> Fit:
@@ -306,18 +309,36 @@ def _driven_rounds(
         return ridge(partial(whitened, product, precision), u, precision)
 
     with np.errstate(all="ignore"), twice_differentiable():
+        steps: Numbers = 0
+        if settings.structure == "dense" and metric_there(u) is not None:
+            u, steps = _approached(look_at, metric_there, u, tolerance)
         found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
+        steps += found.certificate.iterations
+        found = found._replace(certificate=replace(found.certificate, iterations=steps))
         terms, valid = jax.tree.map(np.asarray, found.beside)
         found = found._replace(beside=terms)
-        sound = bool(
-            found.certificate.converged
-            and valid
-            and looks_as_its_gradient(judge_at, found)
-            and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
-            and inside(density.space, terms.room, found.curvature)
-        )
+        with one_thread():
+            sound = bool(
+                found.certificate.converged
+                and valid
+                and looks_as_its_gradient(judge_at, found)
+                and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
+                and inside(density.space, terms.room, found.curvature)
+            )
         fit = _fit(found, np.asarray(sound))
     return jax.device_put(fit)
+
+
+def _approached(
+    look_at: LookAt, metric_at: Callable, start: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, Numbers]:
+    """Where rounds end that look at the metric of the steps alone, and the steps: at a mode, a saddle or on the way."""
+
+    def level(x: np.ndarray, _: Precision) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros_like(x), np.zeros((), x.dtype)
+
+    end = drive_rounds(look_at, metric_at, lambda _: None, level, start, tolerance / 2)
+    return end.point, end.certificate.iterations
 
 
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
