@@ -1,5 +1,6 @@
 """A log joint with a large linear predictor, in turns: what has many columns on the host, the rest in JAX."""
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -65,30 +66,44 @@ class PredictorOnHost:
 
     def __init__(self, density: ModelDensity, rows: Rows) -> None:
         self._density, self._rows = density, rows
-        self._last: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._last: _Seen | None = None
 
     def value_and_slope(self, u: Float[np.ndarray, " D"]) -> tuple[Any, Float[np.ndarray, " D"]]:
         """f(u), shape (), and its gradient."""
-        jacobian, eta = self._seen(u)
-        value, by_eta, by_k = map(np.asarray, _slope(self._density, u, eta))
-        return value, jacobian.T @ np.concatenate([self._rows.weighted_sum(by_eta), by_k])
+        seen = self._seen(u)
+        value, by_eta, by_k = map(np.asarray, _slope(self._density, u, seen.eta))
+        seen.multipliers = np.concatenate([self._rows.weighted_sum(by_eta), by_k])
+        return value, seen.jacobian.T @ seen.multipliers
 
     def hessian(self, u: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
         """The Hessian of f at u."""
-        jacobian, eta = self._seen(u)
-        parts = Bends(*map(np.asarray, _bends(self._density, u, eta)))
-        sums = self._rows.weighted_sum(np.vstack([parts.by_eta, parts.across]))
-        multipliers = np.concatenate([sums[0], parts.by_k])
-        beside = np.asarray(_beside(self._density, u, multipliers))
-        products = self._rows.weighted_products(parts.bend)
-        return assembled(products, sums[1:], parts.inner, jacobian, beside)
+        seen = self._seen(u)
+        if seen.multipliers is None:
+            self.value_and_slope(u)
+        bend, across, inner = map(np.asarray, _bends(self._density, u, seen.eta)[:3])
+        beside = np.asarray(_beside(self._density, u, seen.multipliers))
+        # By what is only added, such as the log prior, and the predictor there are none.
+        some = across.any(axis=1)
+        mixed = np.zeros((len(across), seen.jacobian.shape[0] - len(across)), across.dtype)
+        mixed[some] = self._rows.weighted_sum(across[some])
+        products = self._rows.weighted_products(bend)
+        return assembled(products, mixed, inner, seen.jacobian, beside)
 
-    def _seen(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The derivatives of z and k by u, and eta."""
-        if self._last is None or not np.array_equal(self._last[0], u):
+    def _seen(self, u: np.ndarray) -> "_Seen":
+        if self._last is None or not np.array_equal(self._last.u, u):
             z, jacobian = map(np.asarray, _seen(self._density, u))
-            self._last = u.copy(), jacobian, self._rows.times(z)
-        return self._last[1:]
+            self._last = _Seen(u.copy(), jacobian, self._rows.times(z))
+        return self._last
+
+
+@dataclass
+class _Seen:
+    """What is known of a point: the derivatives of z and k by u, eta, and those of f by z and k."""
+
+    u: np.ndarray
+    jacobian: np.ndarray
+    eta: np.ndarray
+    multipliers: np.ndarray | None = None
 
 
 def _split(density: ModelDensity, u: Array) -> Split | None:
