@@ -13,9 +13,7 @@ from laplacebook.model.density import ModelDensity
 
 LANES = 64  # points in one call of the program, at most
 WORK = 2**22  # numbers in one call: about 30 MiB
-_MADE: dict[tuple, tuple[int, int]] = {}  # calls so far, and those to expect
-_KEPT = 200  # of them
-_MANY = 600  # calls, as in five or ten fits
+_CALLS = 4  # of a program, as many as a first answer takes that is not to wait for what later ones would gain
 
 
 def lanes_of(numbers: int) -> int:
@@ -47,9 +45,8 @@ def in_lanes(
         one if one.dtype.kind == "i" else one.astype(dtype, copy=False) for one in points
     )
     in_a_call = numbers_in(density) + sum(lanes * one[0].size for one in points)
-    calls = _calls(program, density, over, -(-total // lanes))
     # All of the optimisation takes a second more to compile, and saves less even with hundreds of effects.
-    work = min(calls * in_a_call * points[-1].shape[1], MEDIUM)
+    work = min(_CALLS * in_a_call * points[-1].shape[1], MEDIUM)
     compiled, found = program.for_work(work), []
     for begin in range(0, total, lanes):
         number = min(lanes, total - begin)
@@ -60,21 +57,6 @@ def in_lanes(
         seen = jax.device_get(compiled(density, number, *rows, over=over, **fixed))
         found.append([np.asarray(part[:number], float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-def _calls(program: Callable, density: ModelDensity, over: tuple[str, ...], calls: int) -> int:
-    """How many calls of a program to expect: these, but as many as it has had where these are many.
-
-    So a first fit does not wait for what only later ones gain, and what is compiled for many serves for few.
-    """
-    key = program, density.program, over
-    made, most = _MADE.pop(key, (0, 0))
-    made += calls
-    most = max(most, calls, made if made > _MANY else 0)
-    while len(_MADE) >= _KEPT:
-        del _MADE[next(iter(_MADE))]
-    _MADE[key] = made, most
-    return most
 
 
 def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:
