@@ -162,7 +162,8 @@ def approximate(
         )
     if key is not None:
         require_key(key)
-    found = _first_fit(density, start, starts, key, throw, settings)
+    fit_by = partial(_approximate, density, start, starts, key)
+    found = _first_fit(fit_by, density, throw, settings)
     if settings.structure == "last_layer":
         return _last_layer(found, settings, throw)
     return _low_rank(found, settings) if settings.structure == "low_rank" else found
@@ -203,25 +204,23 @@ def _effects_first(density: ModelDensity, settings: Settings, failed: Fit) -> Fi
 
 
 def _first_fit(
+    fit_by: Callable[[bool, Settings], LaplaceApproximation],
     density: ModelDensity,
-    start: Mapping[str, Any] | None,
-    starts: int,
-    key: Key[Array, ""] | None,
     throw: bool,
     settings: Settings,
 ) -> LaplaceApproximation:
-    """The fit, or that at whose mode another structure is taken."""
+    """The fit, or that at whose mode another structure is taken, by a function of ``throw`` and settings."""
     first = _first(density, settings)
     metric = metric_of(density, first) if first.structure != settings.structure else None
     if metric is not None:
         # The steps are by it anyway: by it alone there is no second program.
         try:
-            found = _approximate(density, start, starts, key, False, metric)
+            found = fit_by(False, metric)
         except UnsupportedModel:  # which has no such factors
-            return _approximate(density, start, starts, key, throw, first)
+            return fit_by(throw, first)
         if found.certificate.converged:
             return found
-    return _approximate(density, start, starts, key, throw, first)
+    return fit_by(throw, first)
 
 
 def _first(density: ModelDensity, settings: Settings) -> Settings:
