@@ -135,7 +135,7 @@ def nested(
     ...     with numpyro.plate("groups", y.size):
     ...         z = numpyro.sample("z", dist.Normal(0, tau))
     ...         numpyro.sample("y", dist.Normal(z, 1), obs=y)
-    >>> nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    >>> nested(groups, np.array([2.0, -1.0, 0.5, -3.0]))
     Nested Laplace approximation of groups, D = 5
       site     mean      sd       5 %     95 %
       tau     1.699  0.8082    0.5549    3.179
