@@ -7,6 +7,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import SupportsIndex
 
 import jax
@@ -18,11 +19,13 @@ from jaxtyping import Array, Float, Int
 from laplacebook.base.jaxprs import primitives
 from laplacebook.base.paths import coefficients_along
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import in_full_precision, jit
+from laplacebook.base.quick import in_full_precision, jit_as_written, jit_quickly
+from laplacebook.model.fingerprint import Fixed
 
 __all__ = ["taylor_coefficients", "taylor_polynomial"]
 
 Polynomial = Callable[[ArrayLike], Float[Array, "..."]]
+Along = Callable[[ArrayLike, ArrayLike], Float[Array, " terms"]]  # coefficients, by point and way
 
 _BESIDE = 1e-5  # of the way to the nearest pole
 _CHANGE = 1e-3  # of a coefficient, or of
@@ -76,17 +79,47 @@ def taylor_coefficients(
     x0, finite = _checked(f, x0, degree)
     if x0.ndim == 0:
         return finite
-    exponents, coefficients = [], []
+    exponents = [_exponents(x0.size, order) for order in range(finite.size)]
+    return np.concatenate(exponents), _partial_coefficients(Fixed(f), x0, finite)
+
+
+def _indices(size: int, order: int) -> Int[np.ndarray, "M order"]:
+    """The derivatives of an order, each once: of each the coordinates along which it is taken."""
+    combinations = list(itertools.combinations_with_replacement(range(size), order))
+    return np.array(combinations, int).reshape(len(combinations), order)
+
+
+def _exponents(size: int, order: int) -> Int[np.ndarray, "M D"]:
+    return (_indices(size, order)[:, :, None] == np.arange(size)).sum(axis=1)
+
+
+@partial(jit_as_written, static_argnums=0)
+def _partial_coefficients(
+    f: Fixed, x0: Array, finite: Float[Array, " terms"]
+) -> Float[Array, " M"]:
+    """The coefficients in several variables, in order of total degree; NaN where those along a line are."""
+    found, tensor = [], f.value
     for order, check in enumerate(finite):
-        combinations = list(itertools.combinations_with_replacement(range(x0.size), order))
-        indices = np.array(combinations, int).reshape(len(combinations), order)
-        exponents.append((indices[:, :, None] == np.arange(x0.size)).sum(axis=1))
-        repeats = np.vectorize(math.factorial, otypes=[float])(exponents[-1]).prod(axis=1)
-        derivatives = jnp.ravel(jnp.asarray(f(x0))[tuple(indices.T)])
+        repeats = np.vectorize(math.factorial, otypes=[float])(_exponents(x0.size, order)).prod(
+            axis=1
+        )
+        derivatives = jnp.ravel(jnp.asarray(tensor(x0))[tuple(_indices(x0.size, order).T)])
         defect = check - check  # 0, or NaN where the check fails
-        coefficients.append(derivatives / repeats.astype(derivatives.dtype) + defect)
-        f = jax.jacfwd(f)
-    return np.concatenate(exponents), jnp.concatenate(coefficients)
+        found.append(derivatives / repeats.astype(derivatives.dtype) + defect)
+        tensor = jax.jacfwd(tensor)
+    return jnp.concatenate(found)
+
+
+@partial(jit_as_written, static_argnames=("f", "degree"))
+def _coefficients_along(
+    f: Fixed, x0: ArrayLike, direction: ArrayLike, degree: int
+) -> Float[Array, " terms"]:
+    return coefficients_along(f.value, jnp.asarray(x0), jnp.asarray(direction), degree)
+
+
+@partial(jit_as_written, static_argnums=0)
+def _at_points(f: Fixed, points: ArrayLike) -> Float[Array, " points"]:
+    return jax.vmap(f.value)(jnp.asarray(points))
 
 
 @in_full_precision
@@ -121,12 +154,12 @@ def taylor_polynomial(
     """
     x0, finite = _checked(f, x0, degree)
     if x0.ndim == 0:
-        return lambda x: jnp.polyval(finite[::-1], jnp.asarray(x) - x0)
+        return lambda x: _in_powers(finite, jnp.asarray(x), x0)
 
     def along(direction: Float[Array, " D"]) -> Float[Array, ""]:
         return coefficients_along(f, x0, direction, finite.size - 1).sum()
 
-    compiled = jit(jnp.vectorize(along, signature="(d)->()"))
+    compiled = jit_quickly(jnp.vectorize(along, signature="(d)->()"))
 
     def polynomial(x: ArrayLike) -> Float[Array, "..."]:
         x = jnp.asarray(x)
@@ -135,6 +168,12 @@ def taylor_polynomial(
         return compiled(x - x0)
 
     return polynomial
+
+
+@jit_quickly
+def _in_powers(coefficients: Float[Array, " terms"], x: Array, x0: Array) -> Array:
+    """A polynomial in x - x0 of one variable."""
+    return jnp.polyval(coefficients[::-1], x - x0)
 
 
 def _checked(
@@ -157,36 +196,44 @@ def _checked(
         raise ValueError(f"f must return a scalar, not an array of shape {out.shape}.")
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise TypeError(f"f must return a floating-point number, not one of type {out.dtype.name}.")
-    coefficients = coefficients_along(f, x0, jnp.ones_like(x0), degree)
-    if not is_traced(coefficients) and not jnp.isfinite(coefficients).all():
-        order = int(jnp.argmin(jnp.isfinite(coefficients)))
+    function = Fixed(f)
+    along = partial(_coefficients_along, function, degree=degree)
+    found = along(x0, np.ones(x0.shape, x0.dtype))
+    if is_traced(found):
+        return x0, found
+    point, coefficients = np.asarray(x0), np.asarray(found)
+    if not np.isfinite(coefficients).all():
+        order = int(np.argmin(np.isfinite(coefficients)))
         what = f"its derivative of order {order} does not exist or" if order else "its value there"
         raise ValueError(
             f"f has no Taylor polynomial of degree {degree} at x0 = {x0}: {what} is not finite."
         )
-    if not is_traced(coefficients) and _is_at_a_pole(x0, coefficients):
+    if _is_at_a_pole(point, coefficients):
         raise ValueError(
             f"f has no Taylor polynomial at x0 = {x0} that says anything: it would change by more than "
             "its own size within the rounding of x0, as beside a pole."
         )
-    if not is_traced(coefficients) and (lost := _lost_in_rounding(f, x0, coefficients)) is not None:
+    if (lost := _lost_in_rounding(along, point, coefficients)) is not None:
         raise ValueError(
             f"f has no Taylor polynomial of degree {degree} at x0 = {x0} to working precision: within the rounding "
             f"of x0 the coefficient of order {lost} changes by more than a thousandth. (a) f is computed "
             "as a difference of nearly equal numbers, as sin(x) / x is beside 0: write it without; (b) f is made of "
             "pieces, and x0 is where they meet; (c) JAX's derivative of a special function is wrong there."
         )
-    if not is_traced(coefficients) and (left := _not_followed(f, x0, coefficients)) is not None:
+    if (left := _not_followed(function, along, point, coefficients)) is not None:
         raise ValueError(
             f"f has no Taylor polynomial of degree {degree} at x0 = {x0}: beside x0 the values of f do not follow "
             f"the coefficient of order {left}. (a) f has no derivative of that order there, as x log x at 0; (b) f "
             "is chosen at x0 alone, by jnp.where(x == 0, ...), where a constant has no slope: write a few terms of "
             "its series there; (c) JAX's derivative of a special function is wrong there."
         )
-    return x0, coefficients
+    return x0, found
 
 
-def _lost_in_rounding(f: Callable, x0: Array, coefficients: Float[Array, " terms"]) -> int | None:
+@np.errstate(over="ignore")
+def _lost_in_rounding(
+    along: Along, x0: np.ndarray, coefficients: Float[np.ndarray, " terms"]
+) -> int | None:
     """The order of the first coefficient that is another one a few roundings away.
 
     A coordinate that is exactly 0 stays: there a formula is often right that is not beside it.
@@ -203,28 +250,30 @@ def _lost_in_rounding(f: Callable, x0: Array, coefficients: Float[Array, " terms
         1 - step,
     ):  # where a choice is made at x0, it may be another one on one of them
         if lost.size:
-            there = coefficients_along(f, x0 * side, jnp.ones_like(x0), len(sizes) - 1)
-            lost = lost[~(np.abs(there - coefficients) <= allowed)[lost]]
+            there = along(x0 * side, np.ones_like(x0))
+            lost = lost[~(np.abs(np.asarray(there) - coefficients) <= allowed)[lost]]
     return int(lost[0]) if lost.size else None
 
 
-def _not_followed(f: Callable, x0: Array, coefficients: Float[Array, " terms"]) -> int | None:
+def _not_followed(
+    f: Fixed, along: Along, x0: np.ndarray, coefficients: Float[np.ndarray, " terms"]
+) -> int | None:
     """The order of the first coefficient that the values of f beside a coordinate of 0 do not follow, on either side.
 
     Only where the program of f chooses. What is left of f over the power of a step shrinks with the
     step, if the coefficients up to that order are right.
     """
-    if not jnp.any(x0 == 0) or not _CHOICES & primitives(jax.make_jaxpr(f)(x0)):
+    if not np.any(x0 == 0) or not _CHOICES & primitives(jax.make_jaxpr(f.value)(x0)):
         return None
     sizes = np.abs(coefficients)
     steps = np.asarray(_STEPS, x0.dtype)
     left = np.arange(1, len(sizes))
     for side in (1, -1):
-        direction = jnp.where(x0 == 0, side, 0).astype(x0.dtype)
-        values = jax.vmap(f)(x0 + steps[:, None] * direction if x0.ndim else steps * side)
+        direction = np.where(x0 == 0, side, 0).astype(x0.dtype)
+        values = _at_points(f, x0 + steps[:, None] * direction if x0.ndim else steps * side)
         own = side ** np.arange(len(sizes)) * np.asarray(coefficients)
         if x0.ndim:
-            own = np.asarray(coefficients_along(f, x0, direction, len(sizes) - 1))
+            own = np.asarray(along(x0, direction))
         apart = np.asarray(values) - np.polynomial.polynomial.polyval(steps, own[:1])
         wrong = []
         for order in range(1, len(sizes)):
@@ -242,7 +291,7 @@ def _not_followed(f: Callable, x0: Array, coefficients: Float[Array, " terms"]) 
     return int(left[0]) if left.size else None
 
 
-def _is_at_a_pole(x0: Array, coefficients: Float[Array, " terms"]) -> bool:
+def _is_at_a_pole(x0: np.ndarray, coefficients: Float[np.ndarray, " terms"]) -> bool:
     """Whether within the rounding of x0 each term of the polynomial outgrows the one before it."""
     sizes, step = np.abs(coefficients[1:]), np.max(np.spacing(np.abs(x0)), initial=0)
     return bool(sizes.size > 1 and np.all(sizes > 0) and np.all(sizes[1:] * step > sizes[:-1]))

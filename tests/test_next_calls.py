@@ -11,6 +11,9 @@ import pytest
 from jax import monitoring
 
 import laplacebook as lb
+from laplacebook.curvature.bottlenecks import bottlenecks_of
+from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import scales_of_effects
 from laplacebook.models import bayesian_mlp
 from tests.models import coin, logistic
 
@@ -161,3 +164,32 @@ def test_a_first_sparse_integral_compiles_few_programs():
 
     marginal = lb.marginalize(counts, "z", structure="sparse")
     assert len(compiled(lambda: lb.laplace(marginal, np.arange(83) % 5))) < 50
+
+
+def test_what_is_only_looked_at_is_not_computed():
+    """Each operation of a model that is run outside of a program would be one: 60 there were."""
+
+    def effects(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1))
+        with numpyro.plate("groups", 59):
+            z = numpyro.sample("z", dist.Normal(0, scale))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+    density = ModelDensity.of(effects, (np.arange(59) % 5,))
+    assert not compiled(lambda: density.sites)
+    found = []
+    assert not compiled(lambda: found.append(scales_of_effects(density)))
+    assert found == [{"scale": ["z"]}]
+
+
+def test_a_sum_in_which_the_log_joint_is_affine_is_no_bottleneck():
+    def rates(y, is_bent):
+        z = numpyro.sample("z", dist.Normal(0, 1).expand([59]).to_event(1))
+        numpyro.factor("sum", z.sum() ** 2 / -9 if is_bent else z.sum() / 9)
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+    y, u, found = np.arange(59) % 5, 0.1 * np.ones(59), []
+    straight, bent = (ModelDensity.of(rates, (y, is_bent)) for is_bent in (False, True))
+    assert not compiled(lambda: found.append(bottlenecks_of(straight, u)))
+    assert found == [()]
+    assert len(bottlenecks_of(bent, u)) == 1

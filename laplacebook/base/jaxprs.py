@@ -110,12 +110,12 @@ def depends_on(f: Callable[..., Any], *args: Any) -> Any:
     return jax.tree.map(bool, _sources(f, *args), is_leaf=_is_set)
 
 
-def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Array]) -> Any:
+def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Any]) -> Any:
     """On which of its arrays each array that f returns depends, by the program that computes them.
 
     Args:
         f: a function of a dict of arrays, which returns a pytree of arrays.
-        arrays: the dict.
+        arrays: the dict, or its shapes and types.
 
     Returns:
         What f returns, with a frozenset of names for each array.

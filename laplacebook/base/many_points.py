@@ -12,7 +12,7 @@ from jaxtyping import Array
 from laplacebook.base.jaxprs import array_sizes, linear_algebra
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import SMALL, is_eager, jit, jit_quickly
+from laplacebook.base.quick import is_eager, jit, jit_quickly
 
 NUMBERS = 2**18  # in the largest array of a batch: about what a processor keeps at hand
 _SMALLEST = 64  # batch, where it fits: so that few points do not need a program of their own
@@ -58,8 +58,7 @@ def at_many(
     index = np.arange(calls * together * size) % number
     if not is_eager():
         return _evaluate(function, operands, points[index.reshape(-1, size)])[:number]
-    evaluate = _evaluate_quickly if number * largest <= SMALL else _evaluate
-    values = []
+    evaluate, values = _evaluate.for_work(number * largest), []
     with progress(number, progress_bar) as bar:
         for part in index.reshape(calls, together, size):
             values.append(np.asarray(evaluate(function, operands, at(part))))
@@ -83,8 +82,7 @@ def _values(function: Callable, operands: tuple, points: Array) -> Array:
     return values.reshape(-1, *values.shape[2:])
 
 
-_evaluate = jit(_values, static_argnums=0)
-_evaluate_quickly = jit_quickly(_values, lambda *_: 0, static_argnums=0)
+_evaluate: Any = jit_quickly(_values, static_argnums=0)
 
 
 @partial(jit, static_argnums=0)

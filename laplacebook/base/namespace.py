@@ -13,6 +13,7 @@ from jax.scipy.linalg import solve_triangular
 
 Numbers = Any  # an array of NumPy or of JAX
 _OF_NUMPY = (np.ndarray, np.generic)
+_KNOWN = (*_OF_NUMPY, bool)
 _T = TypeVar("_T")
 
 
@@ -36,9 +37,30 @@ def logsumexp(x: Any) -> Any:
 
 def select(condition: Any, new: _T, old: _T) -> _T:
     """One of two pytrees: by a condition of NumPy's either, by one of JAX's two with the same leaves."""
-    if namespace(condition) is np:
+    if isinstance(condition, _KNOWN):
         return new if condition else old
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def lazily(condition: Any, new: Callable[[], _T], old: Callable[[], _T]) -> _T:
+    """One of what two functions return: by a condition of NumPy's only that one is run, by one of JAX's both are."""
+    if isinstance(condition, _KNOWN):
+        return new() if condition else old()
+    return select(condition, new(), old())
+
+
+def larger(x: Any, y: Any) -> Any:
+    """The larger of two numbers, NaN if one is: in no time, where they are known, and an array is not made of them."""
+    if namespace(x) is np:
+        return y if y > x or y != y else x
+    return jnp.maximum(x, y)
+
+
+def between(low: Any, x: Any, high: Any) -> Any:
+    """The number x, or the bound that it is beyond; NaN if it is."""
+    if namespace(x) is np:
+        return low if x < low else high if x > high else x
+    return jnp.clip(x, low, high)
 
 
 def branch(condition: Any, yes: Callable[[], _T], no: Callable[[], _T]) -> _T:

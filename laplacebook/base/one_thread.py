@@ -24,6 +24,12 @@ def one_thread() -> AbstractContextManager:
     return cast(AbstractContextManager, _libraries().limit(limits=1, user_api="blas"))
 
 
+def blas_threads() -> int:
+    """How many threads LAPACK and BLAS have here."""
+    libraries = _libraries().select(user_api="blas").info()
+    return max((library["num_threads"] for library in libraries), default=1)
+
+
 def by_one_thread(function: _F) -> _F:
     """The function, within :func:`one_thread`."""
 

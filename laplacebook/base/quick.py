@@ -17,6 +17,7 @@ except ImportError:  # JAX 0.7
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 # To divide a small program among threads takes longer than to compile it on one.
 _UNDIVIDED = _OPTIONS | {"xla_cpu_parallel_codegen_split_count": 1}
+_AS_WRITTEN = _UNDIVIDED | {"xla_disable_hlo_passes": "algsimp"}
 SMALL = 2**22  # numbers to compute: a few milliseconds
 _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.
@@ -76,6 +77,25 @@ def jit(function: Callable, **static: Any) -> Callable:
     return call
 
 
+def jit_as_written(function: Callable, **static: Any) -> Callable:
+    """``jax.jit`` of what is computed as it is written, one operation after the other, where it is called eagerly.
+
+    The compiler would first simplify: ``(x - 1) + c`` to ``x + (c - 1)``, which beside x = 1 is another number.
+
+    Args:
+        function: pure, with little to compute.
+        static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
+    """
+    program = jit(function, compiler_options=_AS_WRITTEN, **static)
+
+    @functools.wraps(function, ("__name__", "__doc__"))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        runs = is_eager() and jax.default_backend() == "cpu"
+        return (program if runs else function)(*args, **kwargs)
+
+    return call
+
+
 def jit_quickly(
     function: Callable,
     work: Callable[..., int] | None = None,
@@ -86,6 +106,9 @@ def jit_quickly(
     """``jax.jit`` with less optimisation where it is called eagerly and has little to compute.
 
     JAX takes options of the compiler for a whole program only, so within another it is plain ``jit``.
+
+    What is returned has an attribute ``for_work``: a function from how many numbers are computed to the program for
+    so many, where that is decided by who calls.
 
     Args:
         function: pure.
@@ -101,16 +124,18 @@ def jit_quickly(
     quick = jit(function, compiler_options=options, **static)
     halfway = jit(function, compiler_options=_HALF_OPTIONS, **static) if half else plain
 
-    @functools.wraps(function, ("__name__", "__doc__"))
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def for_work(numbers: int) -> Callable:
         # The options are those of the compiler for the CPU, and others do not know them.
         if not is_eager() or jax.default_backend() != "cpu":
-            return plain(*args, **kwargs)
-        numbers = (work or _given)(*args, **kwargs)
-        program = quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
-        return program(*args, **kwargs)
+            return plain
+        return quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
 
-    call.lower = plain.lower  # type: ignore[attr-defined]
+    @functools.wraps(function, ("__name__", "__doc__"))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        numbers = (work or _given)(*args, **kwargs) if is_eager() else 0
+        return for_work(numbers)(*args, **kwargs)
+
+    call.lower, call.for_work = plain.lower, for_work  # type: ignore[attr-defined]
     return call
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.estimate import Estimate, log_mean
 from laplacebook.base.namespace import Numbers, logsumexp, namespace
+from laplacebook.base.pareto import fitted_pareto, pareto_quantiles
 from laplacebook.base.pytrees import from_host, is_traced, on_host
 
 
@@ -127,12 +128,18 @@ def pareto_smoothed(
 
 
 def _smoothed(weights: np.ndarray) -> tuple[np.ndarray, float]:
-    from arviz_stats.base.array import array_stats  # slow to import
-
     zero = np.min(weights, initial=0, where=np.isfinite(weights)) - 1000
-    # ArviZ takes the log likelihoods of data left out, which are minus log weights.
-    smooth, k = array_stats.psislw(-np.maximum(weights, zero).astype(float))
-    return smooth, float(k)
+    smooth = np.maximum(weights, zero).astype(float)
+    smooth -= smooth.max()
+    size = _tail_size(weights.size)
+    order = np.argsort(smooth)
+    tail, threshold = order[-size:], np.exp(smooth[order[-size - 1]])
+    k, scale = fitted_pareto(np.exp(smooth[tail]) - threshold)
+    if np.isfinite(k):
+        levels = np.arange(0.5, size) / size
+        quantiles = np.log(threshold + pareto_quantiles(levels, k, scale))
+        smooth[tail] = np.minimum(quantiles, smooth[tail[-1]])
+    return smooth - logsumexp(smooth), float(k)
 
 
 def usable_below(num_samples: int) -> float:
@@ -145,5 +152,5 @@ def usable_below(num_samples: int) -> float:
 
 
 def _tail_size(number: int) -> int:
-    """How many draws ArviZ takes for the tail."""
+    """How many draws the tail has, as in ArviZ."""
     return number // 5 if number <= 225 else int(3 * number**0.5)

@@ -136,7 +136,7 @@ class ByDraws(Approximation):
         if of is not None:
             return functions_table(self.density, *self._joint, of, probability)
         columns: dict[str, dict] = {"mean": self.mean, "sd": self.standard_deviation}
-        quantiles = self.quantiles(ends)
+        quantiles = jax.device_get(self.quantiles(ends))
         for i, end in enumerate(percentages(ends)):
             columns[end] = {name: values[i] for name, values in quantiles.items()}
         title = f"{self.title} of {self.density.name}, D = {self.density.dimension}"
@@ -200,7 +200,7 @@ class ByDraws(Approximation):
         require_key(key)
         require_numbers("sample", key)
         u = self._draw(key, int(np.prod(sample_shape)))
-        return jnp.asarray(u, float).reshape(*sample_shape, u.shape[1])
+        return jnp.asarray(u.reshape((*sample_shape, u.shape[1])), float)
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws of all sites together, on the scale on which the user wrote the model.
@@ -219,7 +219,8 @@ class ByDraws(Approximation):
         u = self.sample_vector(key, sample_shape)
         draws = self._values(np.asarray(u).reshape(-1, u.shape[-1]))
         return {
-            name: jnp.asarray(v).reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()
+            name: jnp.asarray(v.reshape((*sample_shape, *v.shape[1:])), v.dtype)
+            for name, v in draws.items()
         }
 
     def remember(self, verdict: str | None) -> None:
@@ -256,5 +257,6 @@ class ByDraws(Approximation):
         for name, (values, weights) in self._weighted.items():
             flat = values.reshape(len(values), -1)
             numbers = function(flat, weights)
-            found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *values.shape[1:])))
+            shaped = numbers.reshape((*numbers.shape[:-1], *values.shape[1:]))
+            found[name] = jnp.asarray(shaped, float)
         return found

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.jaxprs import linear_algebra
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one, work
+from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
 from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
@@ -143,7 +143,7 @@ class Columns:
         return f[::looks], gradient[::looks], products.reshape(number, -1, size)
 
 
-@partial(jit_quickly, work=work, half=True, static_argnames="over")
+@partial(jit_quickly, half=True, static_argnames="over")
 def _products(
     density: ModelDensity,
     number: Array | int,
@@ -173,7 +173,9 @@ def _factorises(density: ModelDensity) -> bool:
     if key not in _FACTORISES:
         while len(_FACTORISES) >= _KEPT:
             del _FACTORISES[next(iter(_FACTORISES))]
-        program = jax.make_jaxpr(density.log_joint)(jnp.zeros(density.dimension))
+        program = jax.make_jaxpr(density.log_joint)(
+            np.zeros(density.dimension, jnp.result_type(float))
+        )
         _FACTORISES[key] = any(linear_algebra(program.jaxpr))
     return _FACTORISES[key]
 

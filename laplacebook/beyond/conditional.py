@@ -14,7 +14,7 @@ from scipy.linalg import lapack, solve_triangular
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.columns import Columns, Pattern, aside, pattern_of
-from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one, work
+from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.curvature.hessian import COLUMNS, twice_differentiable, value_gradient_hessian
@@ -300,7 +300,7 @@ class Effects:
         return heights.reshape(number, -1)[:, :many]
 
 
-@partial(jit_quickly, work=work, half=True, static_argnames=("over", "bent"))
+@partial(jit_quickly, half=True, static_argnames=("over", "bent"))
 def _looks(
     density: ModelDensity,
     number: Array | int,
@@ -322,7 +322,7 @@ def _looks(
     return one_by_one(look, number, hyper, z)
 
 
-@partial(jit_quickly, work=work, half=True, static_argnames="over")
+@partial(jit_quickly, half=True, static_argnames="over")
 def _log_joints(
     density: ModelDensity,
     number: Array | int,

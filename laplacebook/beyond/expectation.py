@@ -14,7 +14,8 @@ from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.corrected import Corrected, digits_of
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.estimate import Estimate
-from laplacebook.base.pytrees import STATIC, is_traced, loud
+from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.pytrees import STATIC, from_host, is_traced, loud, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined
 from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
@@ -216,7 +217,7 @@ def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct)
     if not jnp.issubdtype(form.dtype, jnp.floating):
         return f"{g.name} returns {form.dtype}, which has no derivative"
     with twice_differentiable("three times"):
-        terms = terms_of(density, g, mode, one.precision)
+        terms = on_host(terms_of(density, g, mode, one.precision))
     defined(terms.ratios, density.name, "points on lines through the mode")
     flat = terms.flat.any() & varies(density, g, mode)
     if is_traced(flat):
@@ -230,20 +231,21 @@ def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct)
 class _Mean(NamedTuple):
     """A mean of C numbers by an expansion, the scale of what it leaves out, and whether it holds."""
 
-    value: Array
-    at: Array
-    truncation: Array
-    spread: Array
-    sound: Array
+    value: Numbers
+    at: Numbers
+    truncation: Numbers
+    spread: Numbers
+    sound: Numbers
 
 
 def _mean_about(one: LaplaceApproximation, g: Call, terms: Terms, method: str) -> _Mean:
-    value, sound = terms.at + terms.delta, jnp.array(True)
+    value, sound = terms.at + terms.delta, np.array(True)
     if method == "tierney_kadane":
         fit = one.density, one.mode_vector, one.precision
-        value, found = ratio_of_evidences(fit[0], g, *fit[1:], terms.at)
-        sound = jnp.all(found & terms.one_sign)
-    truncation = jnp.hypot(terms.at + terms.told - value, terms.noise)
+        value, found = on_host(ratio_of_evidences(fit[0], g, *fit[1:], terms.at))
+        sound = (found & terms.one_sign).all()
+    apart = terms.at + terms.told - value
+    truncation = namespace(apart).hypot(apart, terms.noise)
     return _Mean(value, terms.at, truncation, terms.spread, sound)
 
 
@@ -280,20 +282,28 @@ def _by_expansion(
         means = [_mean_about(one, g, terms, used) for one, terms in pairs]
         mean = means[0] if shares is None else _sum_of(means, shares)
         value, truncation = mean.value, mean.truncation
-        rounding = _ROUNDING * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        share = jnp.max(truncation / (mean.spread + rounding), initial=0)
-        share = jnp.where(mean.sound, share, jnp.inf)
+        share = _left_out(mean)
         said.append(f"{used} leaves out {_share(share)}")
         if is_traced(share) or share <= most:
             factor = loud(share <= most, value.dtype)
             value, correction, truncation = (
-                (x * factor).reshape(form.shape) for x in (value, value - mean.at, truncation)
+                from_host((x * factor).reshape(form.shape))
+                for x in (value, value - mean.at, truncation)
             )
             why = "; ".join(said) if method is None else _ASKED
             return Expectation(value, correction, truncation, method=used, why=why)
         if method is not None:
             raise _not_small(g, said[0])
     return by_draws("; ".join(said))
+
+
+@np.errstate(all="ignore")
+def _left_out(mean: _Mean) -> Any:
+    """What is left out, in posterior standard deviations of g; infinite where the expansion does not hold."""
+    xp, value = namespace(mean.value), mean.value
+    rounding = _ROUNDING * xp.finfo(value.dtype).eps * abs(value)
+    share = xp.max(mean.truncation / (mean.spread + rounding), initial=0)
+    return xp.where(mean.sound, share, xp.inf)
 
 
 def _by_draws(

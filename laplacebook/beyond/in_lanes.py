@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import MEDIUM, numbers_in
 from laplacebook.model.density import ModelDensity
 
 LANES = 64  # points in one call of the program, at most
 WORK = 2**22  # numbers in one call: about 30 MiB
-_CALLS = 100  # of a program, about
+_CALLS = 4  # of a program, as many as a first answer takes that is not to wait for what later ones would gain
 
 
 def lanes_of(numbers: int) -> int:
@@ -23,7 +22,7 @@ def lanes_of(numbers: int) -> int:
 
 
 def in_lanes(
-    program: Callable,
+    program: Any,
     density: ModelDensity,
     over: tuple[str, ...],
     lanes: int,
@@ -33,7 +32,8 @@ def in_lanes(
     """What a program says of each point: so many at a time, the last ones filled up and not computed.
 
     Args:
-        program: of a density, the number of points, arrays with a row for each, and keyword arguments.
+        program: that :func:`~laplacebook.base.quick.jit_quickly` returns, of a density, the number of points, arrays
+            with a row for each, and keyword arguments.
         density: the log joint.
         over: the names of the hyperparameters.
         lanes: how many points it takes.
@@ -44,14 +44,17 @@ def in_lanes(
     points = tuple(
         one if one.dtype.kind == "i" else one.astype(dtype, copy=False) for one in points
     )
-    found = []
+    in_a_call = numbers_in(density) + sum(lanes * one[0].size for one in points)
+    # All of the optimisation takes a second more to compile, and saves less even with hundreds of effects.
+    work = min(_CALLS * in_a_call * points[-1].shape[1], MEDIUM)
+    compiled, found = program.for_work(work), []
     for begin in range(0, total, lanes):
         number = min(lanes, total - begin)
         index: Any = slice(begin, begin + lanes)
         if number < lanes:
             index = begin + np.minimum(np.arange(lanes), number - 1)
         rows = [one[index] for one in points]
-        seen = jax.device_get(program(density, number, *rows, over=over, **fixed))
+        seen = jax.device_get(compiled(density, number, *rows, over=over, **fixed))
         found.append([np.asarray(part[:number], float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
@@ -66,16 +69,11 @@ def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) 
     return density.ravel(parts)
 
 
-def work(density: ModelDensity, number: Array | int, *points: Numbers, **_: Any) -> int:
-    """How many numbers the calls of a program compute, of which the last points are the effects."""
-    # All of the optimisation takes a second more to compile, and saves less even with hundreds of effects.
-    return min(_CALLS * numbers_in((density, *points)) * points[-1].shape[1], MEDIUM)
-
-
 def one_by_one(
     function: Callable[..., tuple[Array, ...]], number: Array | int, *points: Array
 ) -> tuple[Array, ...]:
     """The function at the first of the points, in a loop: batches of solvers are slow on a processor."""
+    function = jax.jit(function, inline=True)  # traced once, for its shapes and in the loop
     shapes = jax.eval_shape(function, *(rows[0] for rows in points))
     empty = tuple(jnp.zeros((len(points[0]), *one.shape), one.dtype) for one in shapes)
 

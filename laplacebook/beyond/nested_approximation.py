@@ -1,8 +1,8 @@
 """What ``nested`` returns: hyperparameters on a grid, or drawn, and effects as a mixture over that."""
 
 from dataclasses import dataclass
-from functools import cached_property
-from math import inf
+from functools import cached_property, partial
+from math import inf, prod
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from laplacebook.base.keys import split_into
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
@@ -60,6 +59,15 @@ def _rows(number: int, each: int) -> list[slice]:
     """So many draws in parts of few numbers, of which each draw takes so many."""
     together = max(1, _TOGETHER // each)
     return [slice(begin, begin + together) for begin in range(0, number, together)]
+
+
+@partial(jit_quickly, work=lambda _, *shape: prod(shape), static_argnames=("number", "size"))
+def _random(key: Key[Array, ""], number: int, size: int) -> tuple[Array, Array, Array]:
+    """What so many draws are made of: one uniform number, an order, and normal vectors."""
+    to_hyper, to_effects = jax.random.split(key)
+    uniform, order = jax.random.split(to_hyper)
+    normal = jax.random.normal(to_effects, (number, size))
+    return jax.random.uniform(uniform), jax.random.permutation(order, number), normal
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,12 +153,9 @@ class NestedApproximation(ByDraws):
 
     @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
-        to_hyper, to_effects = split_into(key)
-        uniform, order = split_into(to_hyper)
-        index = self._points.drawn(float(jax.random.uniform(uniform)), number)
-        hyper = self._points.points[index[np.asarray(jax.random.permutation(order, number))]]
-        shape = number, self.start.size
-        normal = np.asarray(jax.random.normal(to_effects, shape), float)
+        uniform, order, normal = jax.device_get(_random(key, number, self.start.size))
+        index = self._points.drawn(float(uniform), number)
+        hyper, normal = self._points.points[index[order]], normal.astype(float)
         u = np.empty((number, self.density.dimension))
         is_sparse = isinstance(self.grid.conditional, SparseConditional)
         held = max(self.effects.held, _TOGETHER // _SEARCHED if is_sparse else 0)
@@ -331,7 +336,8 @@ class NestedApproximation(ByDraws):
             beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
             share = beyond / np.tensordot(weights, away, axes=1)
             least = _LONG[power] * (DEPTH / grid.depth if power == 1 else 1)
-            moments[name] = jnp.where(share > least, jnp.nan, moments[name])
+            known = np.where(share > least, np.nan, moments[name])
+            moments[name] = jnp.asarray(known, float)
         return moments
 
     @cached_property

@@ -19,6 +19,7 @@ from laplacebook.beyond.outer_mode import Heights, OuterMode, outer_mode
 from laplacebook.model.density import ModelDensity
 
 _DRAWS = 16  # of the prior, at once
+_FEW = 500  # coordinates
 _ROUNDS = 15  # of each search
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
 _PEAKS = 4
@@ -77,11 +78,17 @@ def draws_given(
         given: the coordinates, NaN where they are drawn.
         names: of the sites, whose coordinates are returned.
     """
-    number = len(given)
-    parts = []
+    number, parts = len(given), []
+    # One program for the hyperparameters and for the effects, unless these are so many that it would take longer.
+    few = density.dimension <= _FEW
+    sites = tuple(site.name for site in density.sites) if few else names
+    places = np.concatenate(
+        [np.full(s.size, s.name in names) for s in density.sites if s.name in sites]
+    )
     for i, one in enumerate(split_into(key, -(-number // _DRAWS))):
         rows = given[np.minimum(np.arange(_DRAWS) + i * _DRAWS, number - 1)]
-        parts.append(np.asarray(_draws(density, one, jnp.asarray(rows, float), names), float))
+        drawn = np.asarray(_draws(density, one, jnp.asarray(rows, float), sites), float)
+        parts.append(drawn[:, places])
     return np.concatenate(parts)[:number]
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from math import log, pi, sqrt
+from functools import cached_property, partial
+from math import log, pi, prod, sqrt
 from os import PathLike
 
 import jax
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float, Key
+from scipy import special
 
 from laplacebook.base.checks import coordinates, require_numbers
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
-from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.mixture import left_out
 from laplacebook.curvature.hessian import twice_differentiable
@@ -156,13 +156,12 @@ class SkewedApproximation(ByDraws):
         self, offset: Float[np.ndarray, "S D"], log_gaussian: Float[np.ndarray, " S"]
     ) -> Float[np.ndarray, " S"]:
         """The same at many points, of which the distance from the mode and the Gaussian density are known."""
-        return log(2) + log_gaussian + np.asarray(log_ndtr(_ROOT * _thirds(self.gaussian, offset)))
+        return log(2) + log_gaussian + special.log_ndtr(_ROOT * _thirds(self.gaussian, offset))
 
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
-        to_offset, to_side = split_into(key)
-        normal = jax.random.normal(to_offset, (number, self.gaussian.mode_vector.size))
-        offset = _offsets(self.gaussian, np.asarray(normal, float))
-        is_right = np.asarray(jax.random.uniform(to_side, (number,))) < self._right(offset)
+        normal, side = jax.device_get(_random(key, number, self.gaussian.mode_vector.size))
+        offset = _offsets(self.gaussian, normal.astype(float))
+        is_right = side < self._right(offset)
         return np.asarray(self.gaussian.mode_vector) + np.where(is_right[:, None], offset, -offset)
 
     @property
@@ -210,7 +209,14 @@ class SkewedApproximation(ByDraws):
 
     def _right(self, offset: Float[np.ndarray, "S D"]) -> Float[np.ndarray, " S"]:
         """The probability of each side, against that opposite to the mode."""
-        return np.asarray(jnp.exp(log_ndtr(_ROOT * _thirds(self.gaussian, offset))), float)
+        return special.ndtr(_ROOT * _thirds(self.gaussian, offset))
+
+
+@partial(jit_quickly, work=lambda _, *shape: prod(shape), static_argnames=("number", "size"))
+def _random(key: Key[Array, ""], number: int, size: int) -> tuple[Array, Array]:
+    """What so many draws are made of: normal vectors, and uniform numbers for their sides."""
+    to_offset, to_side = jax.random.split(key)
+    return jax.random.normal(to_offset, (number, size)), jax.random.uniform(to_side, (number,))
 
 
 def cubic_term(approx: LaplaceApproximation) -> float:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.conditional import Conditional, Effects
-from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one, work
+from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.model.density import ModelDensity
@@ -69,7 +69,7 @@ def _slopes_at(effects: Effects, at: Conditional) -> tuple[np.ndarray, ...]:
         return in_lanes(_slopes, effects.density, effects.over, lanes, *points, ways=ways)
 
 
-@partial(jit_quickly, work=work, half=True, static_argnames="over")
+@partial(jit_quickly, half=True, static_argnames="over")
 def _slopes(
     density: ModelDensity,
     number: Array | int,

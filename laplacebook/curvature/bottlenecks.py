@@ -20,7 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.jaxprs import Atom, Constant, Equation, equations_of, evaluate
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly
+from laplacebook.curvature.affine import bent
 from laplacebook.model.density import ModelDensity
 
 _WIDE = 32  # numbers that become few
@@ -46,7 +48,7 @@ class Lagrangian(NamedTuple):
     jacobian: Array
 
 
-def bottlenecks_of(density: ModelDensity, u: Float[Array, " D"]) -> Bottlenecks:
+def bottlenecks_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Bottlenecks:
     """Those through which the Hessian of the negative log joint is not zero.
 
     Args:
@@ -114,7 +116,7 @@ def _by_rank(density: ModelDensity, u: Array, which: Bottlenecks) -> tuple[Array
     return low_rank(density, u, which, lagrangian(density, u, which))
 
 
-def program_of(density: ModelDensity, u: Float[Array, " D"]) -> tuple[list[Equation], Atom]:
+def program_of(density: ModelDensity, u: Float[Numbers, " D"]) -> tuple[list[Equation], Atom]:
     """The program of f at u of shape (D,): its equations, and the result."""
     return equations_of(jax.make_jaxpr(lambda density, u: density.loss(u)[0])(density, u))
 
@@ -137,14 +139,19 @@ def on_coordinates(equations: Sequence[Equation], of_u: int) -> Iterator[tuple[E
 
 
 def _candidates(equations: Sequence[Equation], of_u: int) -> tuple[Bottlenecks, list[int]]:
-    """The equations that make few numbers of many that depend on u, and how many they make."""
-    found, sizes = [], []
-    for k, ((source, inputs, _), used) in enumerate(on_coordinates(equations, of_u)):
+    """The equations that make few numbers of many that depend on u, and how many they make.
+
+    Those in which f is affine, such as the sum of a log likelihood, have no part in its Hessian.
+    """
+    found, sizes, numbered = [], [], list(on_coordinates(equations, of_u))
+    curved = bent(numbered)
+    for k, ((source, inputs, outputs), used) in enumerate(numbered):
         pairs = zip(inputs, source.invars, strict=True)
         avals = [x.aval for i, x in pairs if not isinstance(i, Constant) and i in used]
         size = prod(source.outvars[0].aval.shape)
         wide = max(prod(aval.shape) for aval in avals) >= max(_WIDE, 2 * size)
-        if source.primitive.name in _SUMS and wide and size <= _FEW:
+        matters = curved.issuperset(outputs)
+        if source.primitive.name in _SUMS and matters and wide and size <= _FEW:
             found.append(k)
             sizes.append(size)
     return (tuple(found), sizes) if sum(sizes) <= _MOST else ((), [])

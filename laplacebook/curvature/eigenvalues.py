@@ -14,7 +14,7 @@ from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
 from laplacebook.base.namespace import Numbers, eigh, namespace, put, repeat
 from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, matrix_of
-from laplacebook.gaussian.precision import Precision
+from laplacebook.gaussian.precision import DiagonalPrecision, Precision
 
 SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
 EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
@@ -164,5 +164,7 @@ def condition_number(precision: Precision) -> Float[Numbers, ""]:
         precision: A.
     """
     root = precision.diagonal_of_matrix() ** 0.5
+    if isinstance(precision, DiagonalPrecision):
+        return namespace(root).max(root / root)
     above = ritz(lambda v: precision.matvec(v / root) / root, root, EXTREMES)[0][-1]
     return above * ritz(lambda v: root * precision.solve(root * v), root, EXTREMES)[0][-1]

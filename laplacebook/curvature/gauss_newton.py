@@ -16,7 +16,6 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import matrix_of
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.curvature.row_jacobians import LayerJacobian, RowFactors, sum_over_rows
@@ -29,7 +28,7 @@ from laplacebook.curvature.symmetric_blocks import (
     pays,
 )
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.rows import Rows, rows_add_up, rows_of
+from laplacebook.model.rows import Rows, rows_of, sound
 
 
 def dense(
@@ -37,6 +36,7 @@ def dense(
     u: Float[Array, " D"],
     kind: str = "gauss_newton",
     batch_size: int | None = None,
+    compared: bool = True,
 ) -> Float[Array, "D D"]:
     """The whole matrix (Schraudolph 2002; Martens 2020, section 8).
 
@@ -48,9 +48,10 @@ def dense(
         u: the point, shape (D,).
         kind: ``"gauss_newton"`` or ``"empirical_fisher"``.
         batch_size: how many rows at a time.
+        compared: whether the rows are compared with the whole; else that is for the caller.
 
     Returns:
-        A symmetric matrix, shape (D, D); NaN if the rows do not add up.
+        A symmetric matrix, shape (D, D); NaN if the rows are compared and do not add up.
 
     Raises:
         UnsupportedModel: the observations cannot be taken one by one, and the kind is not
@@ -63,9 +64,9 @@ def dense(
         if kind == "gauss_newton" and isinstance(data, ModelDensity):
             return dense_at_once(data, u)
         raise
-    sound = loud(rows_add_up(rows, u), u.dtype)
+    factor = sound(rows, u, compared)
     upper = sum_over_rows(rows, u, kind, batch_size, _upper_blocks)
-    return _assembled(jax.tree.map(lambda x: sound * x, upper))
+    return _assembled(jax.tree.map(lambda x: factor * x, upper))
 
 
 def diagonal(
@@ -73,6 +74,7 @@ def diagonal(
     u: Float[Array, " D"],
     kind: str = "gauss_newton",
     batch_size: int | None = None,
+    compared: bool = True,
 ) -> Float[Array, " D"]:
     """The diagonal of :func:`dense`, shape (D,), with the same arguments.
 
@@ -84,7 +86,7 @@ def diagonal(
     rows = _rows(data)
 
     squares = sum_over_rows(rows, u, kind, batch_size, _squares)
-    return loud(rows_add_up(rows, u), u.dtype) * jnp.concatenate(squares)
+    return sound(rows, u, compared) * jnp.concatenate(squares)
 
 
 def blocks(
@@ -92,6 +94,7 @@ def blocks(
     u: Float[Array, " D"],
     kind: str = "gauss_newton",
     batch_size: int | None = None,
+    compared: bool = True,
 ) -> tuple[Float[Array, "_ _"], ...]:
     """The diagonal blocks of :func:`dense`, with the same arguments and the errors of :func:`diagonal`.
 
@@ -100,9 +103,9 @@ def blocks(
         site of d coordinates.
     """
     rows = _rows(data)
-    sound = loud(rows_add_up(rows, u), u.dtype)
+    factor = sound(rows, u, compared)
     of_sites = sum_over_rows(rows, u, kind, batch_size, _site_blocks)
-    return tuple(block.whole() for block in jax.tree.map(lambda x: sound * x, of_sites))
+    return tuple(block.whole() for block in jax.tree.map(lambda x: factor * x, of_sites))
 
 
 def gauss_newton_product(density: ModelDensity, u: Float[Array, " D"]) -> Partial:

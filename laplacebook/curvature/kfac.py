@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
-from laplacebook.base.pytrees import is_traced, loud
+from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
 from laplacebook.curvature.row_jacobians import (
     LayerJacobian,
@@ -18,7 +18,7 @@ from laplacebook.curvature.row_jacobians import (
 from laplacebook.curvature.symmetric_blocks import LayerBlock, Strips, block_of
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import not_finite
-from laplacebook.model.rows import require_sum, rows_add_up, rows_of
+from laplacebook.model.rows import require_sum, rows_of, sound
 
 
 def kronecker_factors(
@@ -26,6 +26,7 @@ def kronecker_factors(
     u: Float[Array, " D"],
     kind: str = "gauss_newton",
     batch_size: int | None = None,
+    compared: bool = True,
 ) -> tuple[tuple[Array, Array] | Array, ...]:
     """Curvature of the negative log likelihood, site by site, with Kronecker products for layers.
 
@@ -56,6 +57,7 @@ def kronecker_factors(
         batch_size: how many rows are held at a time; by default so many, and no fewer than 16, that no array
             of a batch is larger than the sum, or than about 2^18 numbers. Memory does not grow with N but for
             the log likelihood of all data, against which the sum over the rows is checked.
+        compared: whether it is; else that is for the caller.
 
     Returns:
         For each site in the order of the coordinates: of a site of shape (m, k) the pair of factors
@@ -76,7 +78,7 @@ def kronecker_factors(
     require_kind(kind)
     if batch_size is not None:
         require_number("batch_size", batch_size)
-    factors = _factors(density, u, kind, batch_size)
+    factors = _factors(density, u, kind, batch_size, compared)
     bad = jnp.isnan(jnp.stack([jnp.sum(x) for x in jax.tree.leaves(factors)]).sum())
     if not is_traced(bad) and bad:
         if jnp.isfinite(density.loss(u)[0]):
@@ -85,21 +87,21 @@ def kronecker_factors(
     return factors
 
 
-@partial(jit, static_argnums=(2, 3))
+@partial(jit, static_argnums=(2, 3, 4))
 def _factors(
-    density: ModelDensity, u: Array, kind: str, batch_size: int | None
+    density: ModelDensity, u: Array, kind: str, batch_size: int | None, compared: bool
 ) -> tuple[tuple[Array, Array] | Array, ...]:
-    """The factors, NaN where the rows do not add up."""
+    """The factors, NaN where the rows are compared and do not add up."""
     rows = rows_of(density)
     total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
-    sound = loud(rows_add_up(rows, u), u.dtype)
+    factor = sound(rows, u, compared)
     finished: list[tuple[Array, Array] | Array] = []
     for part in total:
         if isinstance(part, tuple):
-            one, other = (sound * (x + x.T) / 2 for x in part)
+            one, other = (factor * (x + x.T) / 2 for x in part)
             finished.append((one, other))
         else:
-            finished.append(sound * part.whole())
+            finished.append(factor * part.whole())
     return tuple(finished)
 
 
@@ -119,5 +121,7 @@ def _pair(part: LayerJacobian, factors: RowFactors, number: int) -> tuple[Array,
     of_inputs = jnp.tensordot(part.inputs, part.inputs, ((0, 1), (0, 1)))
     of_inputs /= number * layer.positions
     bent = factors.bent(jacobian.reshape(*jacobian.shape[:2], layer.positions * layer.outputs))
-    of_outputs = jnp.tensordot(bent.reshape(jacobian.shape), jacobian, ((0, 1, 2), (0, 1, 2)))
+    # As in the block of a bias, which has the same Jacobian: XLA computes it once.
+    left, right = (x.reshape(-1, layer.outputs) for x in (jacobian, bent))
+    of_outputs = left.T @ right
     return (of_outputs, of_inputs) if layer.axis else (of_inputs, of_outputs)

@@ -27,12 +27,14 @@ from laplacebook.base.jaxprs import (
     needed,
     primitives,
 )
+from laplacebook.base.namespace import Numbers, namespace
 
 LARGE = 2**20  # entries of M: with fewer there is little to gain
 _FEW = 16  # numbers k
 _ROWS = 2000  # at a time: they stay in the cache of a core
 _SCALED = {"neg", "mul", "div", "convert_element_type", "reduce_sum", "copy"}
 _ADDED = {"add", "sub", "add_any"}
+_RESHAPED = {"reshape", "broadcast_in_dim", "squeeze"}  # where there are as many numbers after it
 
 
 class Split(NamedTuple):
@@ -49,6 +51,37 @@ class Split(NamedTuple):
     rows: Callable[[Array, Array], Array]
 
 
+class Bends(NamedTuple):
+    """The derivatives of F that the Hessian is made of: those by the predictor of each row, and those by k.
+
+    Attributes:
+        bend: the second derivatives by eta, a diagonal matrix diag(d), shape (N,).
+        across: those by k and eta, shape (m, N).
+        inner: those by k, shape (m, m).
+        by_eta: the first derivatives by eta, shape (N,).
+        by_k: those by k, shape (m,).
+    """
+
+    bend: Numbers
+    across: Numbers
+    inner: Numbers
+    by_eta: Numbers
+    by_k: Numbers
+
+
+def bends(split: Split, eta: Float[Array, " N"], k: Float[Array, " m"]) -> Bends:
+    """The derivatives of F at eta and k."""
+    slope = jax.grad(split.rows, argnums=(0, 1))
+    by_eta, by_k = slope(eta, k)
+    bend, _ = jax.jvp(slope, (eta, k), (jnp.ones_like(eta), jnp.zeros_like(k)))[1]
+
+    def column(direction: Array) -> tuple[Array, Array]:
+        return jax.jvp(slope, (eta, k), (jnp.zeros_like(eta), direction))[1]
+
+    across, inner = jax.vmap(column)(jnp.eye(k.size, dtype=k.dtype))
+    return Bends(bend, across, inner, by_eta, by_k)
+
+
 def hessian_by_rows(
     split: Split,
     x: Float[Array, " D"],
@@ -62,20 +95,23 @@ def hessian_by_rows(
         hessian: that of any function at a point: here of one that does not look at the rows.
     """
     features, (z, k) = split.features, split.seen(x)
-    eta = features @ z
-    slope = jax.grad(split.rows, argnums=(0, 1))
-    by_eta, by_k = slope(eta, k)
-    bend, _ = jax.jvp(slope, (eta, k), (jnp.ones_like(eta), jnp.zeros_like(k)))[1]
-
-    def column(direction: Array) -> tuple[Array, Array]:
-        return jax.jvp(slope, (eta, k), (jnp.zeros_like(eta), direction))[1]
-
-    across, inner = jax.vmap(column)(jnp.eye(k.size, dtype=k.dtype))
+    bend, across, inner, by_eta, by_k = bends(split, features @ z, k)
     across = across @ features
-    curvature = jnp.block([[_weighted(features, bend), across.T], [across, inner]])
     multipliers = jnp.concatenate([by_eta @ features, by_k])
     jacobian = jnp.concatenate(jax.jacfwd(split.seen)(x))
     beside = hessian(lambda u: multipliers @ jnp.concatenate(split.seen(u)), x)
+    return assembled(_weighted(features, bend), across, inner, jacobian, beside)
+
+
+def assembled(
+    products: Float[Numbers, "p p"],
+    across: Float[Numbers, "m p"],
+    inner: Float[Numbers, "m m"],
+    jacobian: Float[Numbers, "q D"],
+    beside: Float[Numbers, "D D"],
+) -> Float[Numbers, "D D"]:
+    """The Hessian by the chain rule: ``v_u' F_vv v_u``, with F_vv in blocks, and what is beside it."""
+    curvature = namespace(products).block([[products, across.T], [across, inner]])
     found = beside + jacobian.T @ curvature @ jacobian
     return (found + found.T) / 2
 
@@ -211,6 +247,8 @@ def _keeps_apart(equation: Equation, of_rows: set[int], length: int) -> bool:
     name, shape = source.primitive.name, _shape(equation)
     operands = zip(equation.inputs, source.invars, strict=True)
     shapes = [v.aval.shape for i, v in operands if _among(i, of_rows)]
+    if name in _RESHAPED and {prod(s) for s in [*shapes, shape]} == {length}:  # an event of NumPyro
+        return True
     if set(shapes) == {(length,)}:
         return name == "reduce_sum" or (shape == (length,) and _is_elementwise(source, length))
     first = _among(equation.inputs[0], of_rows)

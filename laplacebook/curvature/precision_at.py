@@ -32,6 +32,7 @@ from laplacebook.gaussian.precision import (
 from laplacebook.model.density import ModelDensity
 
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
+COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
@@ -69,9 +70,15 @@ def precision_at(density: ModelDensity, u: Float[Array, " D"], settings: Setting
 
 
 def entries_at(
-    density: ModelDensity, u: Float[Array, " D"], settings: Settings
+    density: ModelDensity, u: Float[Array, " D"], settings: Settings, compared: bool = True
 ) -> Array | tuple[Array | KroneckerBlock, ...]:
-    """What :func:`precision_at` factorises; arguments and errors are its own.
+    """What :func:`precision_at` factorises; errors are its own.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        settings: of the fit.
+        compared: whether the rows are compared with the whole; else that is for the caller.
 
     Returns:
         A matrix for a dense structure, its diagonal, or of each site a matrix or a Kronecker block.
@@ -83,24 +90,25 @@ def entries_at(
             separate,
             lambda matrix: matrix.at[jnp.diag_indices(u.size)].add(prior),
             lambda matrix: matrix + prior_hessian(density, u),
-            gauss_newton.dense(density, u, kind, batch),
+            gauss_newton.dense(density, u, kind, batch, compared),
         )
     prior *= loud(separate, prior.dtype)
     parts = parts_of(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
-        return gauss_newton.diagonal(density, u, kind, batch) + prior
+        return gauss_newton.diagonal(density, u, kind, batch, compared) + prior
     if settings.structure == "block":
-        blocks = gauss_newton.blocks(density, u, kind, batch)
+        blocks = gauss_newton.blocks(density, u, kind, batch, compared)
         return tuple(_plus(b, p) for b, p in zip(blocks, parts, strict=True))
-    factors = kronecker_factors(density, u, kind, batch)
+    factors = kronecker_factors(density, u, kind, batch, compared)
     return tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
 
 
 def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
-    """The settings of a precision for the steps of a search that is closer to the Hessian, and affordable.
+    """The settings of a precision for the steps of a search that is closer to the Hessian, or costs less.
 
     In single precision a search in the metric of a diagonal does not reach the mode of a network;
-    one in that of Kronecker factors does. Those of a model that has none raise UnsupportedModel.
+    one in that of Kronecker factors does, in as many steps as in that of the whole matrix. Those of a
+    model that has none raise UnsupportedModel.
 
     Args:
         density: the log joint.
@@ -109,7 +117,8 @@ def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
     Returns:
         None where that of the fit itself will do.
     """
-    if settings.structure != "diagonal":
+    costly = settings.structure == "dense" and density.dimension > COSTLY
+    if settings.structure != "diagonal" and not costly:
         return None
     orders = [max(site.shape) if len(site.shape) == 2 else site.size for site in density.sites]
     return replace(settings, structure="kronecker") if max(orders) <= LARGEST else None

@@ -20,39 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.base.jaxprs import Constant, Equation
+from laplacebook.base.jaxprs import Equation
 from laplacebook.base.quick import jit_quickly
+from laplacebook.curvature.affine import is_affine
 from laplacebook.curvature.bottlenecks import Bottlenecks, on_coordinates, program_of, run
 from laplacebook.gaussian.sparse_layout import optional
 from laplacebook.model.density import ModelDensity
 
 _MANY = 32  # coordinates: of fewer each may be moved alone
 _PAIRS = 2**26  # of entries of J in a row, in all rows
-# Affine in all operands together, and in one of them alone.
-_ALL = {
-    *(
-        "add",
-        "sub",
-        "neg",
-        "reshape",
-        "broadcast_in_dim",
-        "squeeze",
-        "slice",
-        "concatenate",
-        "transpose",
-    ),
-    *(
-        "convert_element_type",
-        "reduce_sum",
-        "copy",
-        "pad",
-        "rev",
-        "expand_dims",
-        "add_any",
-        "cumsum",
-    ),
-}
-_ONE = {"mul", "dot_general", "gather", "dynamic_slice", "scatter-add", "select_n"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +64,7 @@ def predictor_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Predictor
         u: a point in its domain, shape (D,).
     """
     asdex = optional("asdex")
-    equations, _ = program_of(density, jnp.asarray(u))
+    equations, _ = program_of(density, u)
     which = _frontier(equations, len(jax.tree.leaves(density)), u.size)
     if not which or u.size < _MANY:
         return None
@@ -167,13 +143,9 @@ def _frontier(equations: Sequence[Equation], of_u: int, size: int) -> Bottleneck
     affine = {of_u}
     made: dict[int, int] = {}
     found: set[int] = set()
-    for k, ((source, inputs, outputs), used) in enumerate(on_coordinates(equations, of_u)):
-        times = sum(not isinstance(i, Constant) and i in used for i in inputs)
-        name = source.primitive.name
-        keeps = name in _ALL or (name in _ONE and times == 1)
-        if name == "div" and times == 1:
-            keeps = not isinstance(inputs[0], Constant) and inputs[0] in used
-        if keeps and affine.issuperset(used):
+    for k, (equation, used) in enumerate(on_coordinates(equations, of_u)):
+        source, _, outputs = equation
+        if is_affine(equation, used) and affine.issuperset(used):
             affine.update(outputs)
             if len(outputs) == 1 and prod(source.outvars[0].aval.shape) > size:
                 made[outputs[0]] = k

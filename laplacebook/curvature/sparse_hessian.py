@@ -77,7 +77,7 @@ class SparseHessian:
             UnsupportedModel: the Hessian is not sparse.
         """
         u = generic_point(density, u)
-        which = bottlenecks_of(density, jnp.asarray(u))
+        which = bottlenecks_of(density, u)
         predictor = None if which else predictor_of(density, u)
         if predictor is not None:
             return cls._through(predictor, density, u)

@@ -185,8 +185,8 @@ def colored(
     seed[inner] = coloring.colors
     seed[alone] = products + np.arange(alone.size)
     # What asdex reads for each entry, if what it reads from are the places themselves.
-    table = jnp.asarray(np.arange(products)[:, None] * size + inner)
-    read = np.asarray(asdex.decompress_data(table, coloring))
+    table = np.arange(products)[:, None] * size + inner
+    read = np.asarray(asdex.decompress_data(jnp.asarray(table, int), coloring))
     source = np.empty(rows.size, np.int64)
     source[within & (rows == cols)] = read[: inner.size]
     source[below] = read[inner.size : inner.size + one.size]

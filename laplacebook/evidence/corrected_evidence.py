@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.corrected import Corrected
 from laplacebook.base.errors import LaplaceError
-from laplacebook.base.namespace import logsumexp
-from laplacebook.base.pytrees import is_traced, loud
+from laplacebook.base.namespace import logsumexp, namespace
+from laplacebook.base.pytrees import from_host, is_traced, loud, on_host
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.base.weights import defined
 from laplacebook.curvature.hessian import twice_differentiable
@@ -97,17 +97,17 @@ def _about_one(approx: LaplaceApproximation) -> Corrected:
     require_proper(approx.density)
     require_expansion(approx, DIMENSIONS, "use importance_sampling(approx, key)")
     with twice_differentiable("four times"):
-        correction, ratios, left_out = _expanded(
-            approx.density, approx.mode_vector, approx.precision
+        correction, ratios, left_out = on_host(
+            _expanded(approx.density, approx.mode_vector, approx.precision)
         )
     defined(ratios, approx.density.name, "points on lines through the mode")
-    truncation = jnp.maximum(correction**2, left_out)
+    truncation = namespace(correction).maximum(correction**2, left_out)
     small = truncation <= LARGEST
     if not is_traced(small) and not small:
         raise _not_small(approx, float(correction), float(truncation))
     factor = loud(small, correction.dtype)
-    value = (approx.log_evidence + correction) * factor
-    return Corrected(value, correction * factor, truncation * factor)
+    value = (on_host(approx.log_evidence) + correction) * factor
+    return Corrected(*map(from_host, (value, correction * factor, truncation * factor)))
 
 
 def _work(density: ModelDensity, mode: Array, precision: Precision) -> int:

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import STATIC, Leaf
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import STATIC, Leaf, on_host
 from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
@@ -179,15 +180,15 @@ def at_fixed_mode(
     recomputed = Recomputed(density, hyperparameters, settings)
     if settings.curvature == "hessian":
         return recomputed
-    base = _scales(density, u, settings.curvature)
-    tried = [
-        _scales(hyperparameters.put(density, x), u, settings.curvature) for x in _around(start)
-    ]
+    kind = settings.curvature
+    base = _scales(density, u, kind)
+    seen = on_host(base)
+    tried = [on_host(_scales_at(density, hyperparameters, x, u, kind)) for x in _around(start)]
     scaled = _Scaled(density, u, base, hyperparameters, settings.curvature)
-    proportional = all(_proportional(base, other) for other in tried)
+    proportional = all(_proportional(seen, other) for other in tried)
     groups = [block.size for block in blocks_of(approx.precision)]
     alone = isinstance(approx.precision, DiagonalPrecision)
-    if proportional and (alone or all(_even(base, other, groups) for other in tried)):
+    if proportional and (alone or all(_even(seen, other, groups) for other in tried)):
         return Decomposed(scaled, _gains(approx.precision, base.prior))
     if settings.structure == "low_rank":
         raise UnsupportedModel(
@@ -222,30 +223,39 @@ def _scales(density: ModelDensity, u: Array, kind: str) -> _Scales:
     return _Scales(outputs, _bend(loss, outputs, kind), prior_curvature(density, u)[0])
 
 
-def _around(start: Array) -> Iterator[Array]:
-    yield start
-    for i in range(start.size):
-        yield start.at[i].add(log(2))
-    yield start + jax.random.uniform(jax.random.key(1), start.shape, start.dtype, -2, 2)
+@partial(jit, static_argnames=("hyperparameters", "kind"))
+def _scales_at(
+    density: ModelDensity, hyperparameters: Hyperparameters, x: Array, u: Array, kind: str
+) -> _Scales:
+    return _scales(hyperparameters.put(density, x), u, kind)
 
 
-def _equal(one: Array, other: Array) -> bool:
+def _around(start: Array) -> Iterator[np.ndarray]:
+    x = np.asarray(start)
+    yield x
+    yield from x + log(2) * np.eye(x.size, dtype=x.dtype)
+    yield x + np.asarray(jax.random.uniform(jax.random.key(1), x.shape, x.dtype, -2, 2))
+
+
+def _equal(one: Numbers, other: Numbers) -> bool:
     unit = ROUNDING * jnp.finfo(one.dtype).eps
-    return bool(jnp.all(jnp.abs(one - other) <= unit * (jnp.abs(one) + jnp.max(jnp.abs(one)))))
+    return bool((abs(one - other) <= unit * (abs(one) + abs(one).max())).all())
 
 
+@np.errstate(all="ignore")
 def _proportional(base: _Scales, other: _Scales) -> bool:
     """Whether the outputs are equal, the curvatures in proportion, and the prior's is diagonal."""
-    if base.outputs.shape != other.outputs.shape or not jnp.all(jnp.isfinite(other.prior)):
+    if base.outputs.shape != other.outputs.shape or not np.isfinite(other.prior).all():
         return False
     factor = (other.bend @ base.bend) / (base.bend @ base.bend)
     return _equal(base.outputs, other.outputs) and _equal(factor * base.bend, other.bend)
 
 
+@np.errstate(all="ignore")
 def _even(base: _Scales, other: _Scales, groups: list[int]) -> bool:
     """Whether within each group of coordinates one factor scales the Hessian of the prior."""
     parts = parts_of(other.prior / base.prior, groups)
-    return all(_equal(part, jnp.broadcast_to(part[0], part.shape)) for part in parts)
+    return all(_equal(part, part[:1]) for part in parts)
 
 
 def _gains(precision: Precision, prior: Array) -> Float[Array, " D"]:

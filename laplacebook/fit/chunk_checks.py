@@ -1,10 +1,14 @@
 """Are chunks what a fit takes them for: rows of one sum, with one prior, the same in each pass?"""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Float
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
@@ -62,9 +66,15 @@ def require_sum_of_chunks(
 
 
 def _some(rows: Rows) -> ModelDensity:
-    return rows.take(jnp.arange(min(rows.number, CHECKED))).on_one_device()
+    return _first_rows(rows, min(rows.number, CHECKED)).on_one_device()
 
 
+@partial(jit_quickly, static_argnums=1)
+def _first_rows(rows: Rows, number: int) -> ModelDensity:
+    return rows.take(jnp.arange(number))
+
+
+@partial(jit_quickly, static_argnums=2)
 def _joined(one: ModelDensity, other: ModelDensity, carried: tuple[bool, ...]) -> ModelDensity:
     """Rows of two chunks as one; what is not by row is of the first."""
     leaves, structure = jax.tree.flatten(one)
@@ -72,10 +82,12 @@ def _joined(one: ModelDensity, other: ModelDensity, carried: tuple[bool, ...]) -
     return jax.tree.unflatten(structure, [jnp.concatenate(x[:2]) if x[2] else x[0] for x in pairs])
 
 
-def _same_prior(density: ModelDensity, u: Array) -> Bool[Array, ""]:
+def _same_prior(density: ModelDensity, u: Array) -> bool:
     """Whether one row has the log prior that several have."""
-    one, several = (_log_prior(x, u) for x in (rows_of(density).take(jnp.arange(1)), density))
-    return jnp.abs(one - several) <= same_to(several)
+    one, several = (
+        np.asarray(_log_prior(x, u)) for x in (_first_rows(rows_of(density), 1), density)
+    )
+    return bool(abs(one - several) <= same_to(several))
 
 
 @jit_quickly
@@ -83,9 +95,9 @@ def _log_prior(density: ModelDensity, u: Array) -> Array:
     return density.terms(u).log_prior
 
 
-def same_to(number: Float[Array, "..."]) -> Float[Array, "..."]:
+def same_to(number: Float[Numbers, "..."]) -> Float[Numbers, "..."]:
     """How far two sums that should be one number may be apart: the root of the rounding unit."""
-    return jnp.sqrt(jnp.finfo(number.dtype).eps) * (1 + jnp.abs(number))
+    return np.sqrt(jnp.finfo(number.dtype).eps) * (1 + abs(number))
 
 
 def changed(how: str) -> LaplaceError:
@@ -111,8 +123,8 @@ def require_same_prior(terms: Terms, here: Terms) -> None:
         UnsupportedModel: they differ.
     """
     values = zip(jax.tree.leaves(terms.values), jax.tree.leaves(here.values), strict=True)
-    same = all(jnp.all(jnp.abs(one - other) <= same_to(one)) for one, other in values)
-    if not same or not jnp.abs(here.log_prior - terms.log_prior) <= same_to(terms.log_prior):
+    same = all((abs(one - other) <= same_to(one)).all() for one, other in values)
+    if not same or not abs(here.log_prior - terms.log_prior) <= same_to(terms.log_prior):
         raise UnsupportedModel(
             "The prior depends on the data of the chunk: the log prior is "
             f"{float(here.log_prior):.10g} with one chunk and {float(terms.log_prior):.10g} with another"

@@ -3,6 +3,7 @@
 from jaxtyping import Array, Float
 from numpyro import handlers
 
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
@@ -24,9 +25,14 @@ def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, 
     scales = scales_of_effects(density)
     if not scales:
         return None
-    centre = density.terms(density.start()).values
-    known = {name: centre[name] for name in scales}
+    known = {name: value for name, value in _centre(density).items() if name in scales}
     args, kwargs = density.arguments
     model = handlers.condition(density.model, known)
     given = search(ModelDensity.of(model, args, kwargs, density.space), None, settings)
     return density.start({**known, **given.mode}) if given.certificate.converged else None
+
+
+@jit_quickly
+def _centre(density: ModelDensity) -> dict[str, Array]:
+    """The latent sites in the middle of their priors."""
+    return density.terms(density.start()).values

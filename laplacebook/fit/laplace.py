@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_key, require_number, require_numbers
+from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.curvature.last_layer import last_layer_of
-from laplacebook.curvature.precision_at import low_rank_at
+from laplacebook.curvature.precision_at import low_rank_at, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.effects_first import start_by_effects
 from laplacebook.fit.result import LaplaceApproximation
@@ -52,8 +53,10 @@ def laplace(
 
     Of a small fit by the Hessian (up to 64 coordinates, which times the numbers of data make up to a
     million) the log joint with its derivatives alone is compiled, and Python takes the steps. A larger
-    one, one within ``jit``, ``vmap`` or ``grad``, and one made 300 times before, or of which the log
-    joint took above 10 ms before, is one program, which takes longer to compile and less to run.
+    one, one within ``jit``, ``vmap`` or ``grad``, and one made 200 times before, or of which the log
+    joint took above 10 ms before, is one program, which takes longer to compile and less to run. Where a
+    matrix of a million numbers or more is among the data, and the model sees its rows through one linear
+    predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
     Where the curvature is not the Hessian, whatever the size, the log joint, the curvature and a round of
     steps are programs of their own, and Python takes the rounds.
 
@@ -159,7 +162,7 @@ def approximate(
         )
     if key is not None:
         require_key(key)
-    found = _approximate(density, start, starts, key, throw, _first(density, settings))
+    found = _first_fit(density, start, starts, key, throw, settings)
     if settings.structure == "last_layer":
         return _last_layer(found, settings, throw)
     return _low_rank(found, settings) if settings.structure == "low_rank" else found
@@ -197,6 +200,28 @@ def _effects_first(density: ModelDensity, settings: Settings, failed: Fit) -> Fi
     another = start_by_effects(density, settings)
     found = failed if another is None else search(density, another, settings)
     return found if found.certificate.converged else failed
+
+
+def _first_fit(
+    density: ModelDensity,
+    start: Mapping[str, Any] | None,
+    starts: int,
+    key: Key[Array, ""] | None,
+    throw: bool,
+    settings: Settings,
+) -> LaplaceApproximation:
+    """The fit, or that at whose mode another structure is taken."""
+    first = _first(density, settings)
+    metric = metric_of(density, first) if first.structure != settings.structure else None
+    if metric is not None:
+        # The steps are by it anyway: by it alone there is no second program.
+        try:
+            found = _approximate(density, start, starts, key, False, metric)
+        except UnsupportedModel:  # which has no such factors
+            return _approximate(density, start, starts, key, throw, first)
+        if found.certificate.converged:
+            return found
+    return _approximate(density, start, starts, key, throw, first)
 
 
 def _first(density: ModelDensity, settings: Settings) -> Settings:

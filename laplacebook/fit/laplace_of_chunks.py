@@ -135,7 +135,7 @@ def laplace_of_chunks(
     first = passes.first  # fewer rows
     with twice_differentiable():
         found = _search(passes, u)
-    exact = kept(found.curvature, [site.size for site in first.sites], structure)
+    exact = _kept(found.curvature, tuple(site.size for site in first.sites), structure)
     stationary = bool(found.certificate.converged)
     sound = stationary and _confirmed(passes, found, exact)
     certificate = replace(found.certificate, converged=jnp.asarray(sound))
@@ -149,9 +149,8 @@ def laplace_of_chunks(
             if throw:
                 raise _not_positive_definite(settings)
             sound, certificate = False, replace(certificate, converged=jnp.zeros((), bool))
-    factor = loud(jnp.asarray(sound), u.dtype)
     parts = found.point, found.beside, precision
-    point, terms, precision = jax.tree.map(lambda x: x * factor, parts)
+    point, terms, precision = _if_sound(parts, np.asarray(sound))
     return LaplaceApproximation(
         terms.values,
         point,
@@ -176,7 +175,7 @@ def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
         with np.errstate(all="ignore"):
             return jax.device_put(drive(partial(_look_at, passes), np.asarray(start)))
     beside = jax.eval_shape(passes.first.loss, start)[1]
-    state = initial_state(start, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), beside))
+    state = _begin(start, jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), beside))
     nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, None)
     while unfinished(state):
         step = _next_step(state)
@@ -190,8 +189,16 @@ def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
     return _ended(state)
 
 
+_begin = jit_quickly(initial_state)
+_kept = jit_quickly(kept, static_argnums=(1, 2))
 _next_step, _judge, _conclude = (jit_quickly(f) for f in (next_step, judge, conclude))
 _point_after, _ended = jit_quickly(point_after), jit_quickly(ended)
+
+
+@jit_quickly
+def _if_sound(parts: Any, sound: Array) -> Any:
+    """The same numbers, or NaN."""
+    return jax.tree.map(lambda x: x * loud(sound, x.dtype), parts)
 
 
 def _look_at(passes: Passes, u: np.ndarray) -> Look:
@@ -264,28 +271,26 @@ def _confirmed(passes: Passes, found: Search, precision: Precision) -> bool:
     Raises:
         UnsupportedModel: the log prior of a chunk is another than that of the first.
     """
-    terms: Terms = found.beside
-    if not inside(passes.first.space, terms.room, precision):
-        return False
-    direction = direction_of_look(found.point, precision, terms.room)
-    nodes = jnp.asarray(NODES, found.point.dtype)
-    valid, line = True, jnp.zeros(())
-    for look, is_valid, terms_here in passes.each(
-        _along, found.point, direction, nodes[:LOOK_NODES]
-    ):
-        valid &= bool(is_valid)
-        line = line + look
-        require_same_prior(terms, terms_here)
-    height = -(terms.log_likelihood + terms.log_prior)
-    if valid and not jnp.abs(line[0, MIDDLE] - height) <= same_to(height):
-        raise changed(
-            f"the log joint at the mode is {-height:.10g} in one and {-line[0, MIDDLE]:.10g} in another"
-        )
-    if valid and fails(*line):
-        finer = sum(
-            look for look, *_ in passes.each(_along, found.point, direction, nodes[LOOK_NODES:])
-        )
-        return bool(follows_finely(*finer))
+    terms: Terms
+    mode, terms, precision = on_host((found.point, found.beside, precision))
+    with np.errstate(all="ignore"):
+        if not inside(passes.first.space, terms.room, precision):
+            return False
+        direction = direction_of_look(mode, precision, terms.room)
+        nodes = NODES.astype(mode.dtype)
+        valid, line = True, np.zeros((2, LOOK_NODES), mode.dtype)
+        for look, is_valid, terms_here in passes.each(_along, mode, direction, nodes[:LOOK_NODES]):
+            valid &= bool(is_valid)
+            line = line + np.asarray(look)
+            require_same_prior(terms, on_host(terms_here))
+        height = -(terms.log_likelihood + terms.log_prior)
+        if valid and not abs(line[0, MIDDLE] - height) <= same_to(height):
+            raise changed(
+                f"the log joint at the mode is {-height:.10g} in one and {-line[0, MIDDLE]:.10g} in another"
+            )
+        if valid and fails(*line):
+            looks = passes.each(_along, mode, direction, nodes[LOOK_NODES:])
+            return bool(follows_finely(*reduce(np.add, (np.asarray(look) for look, *_ in looks))))
     return valid
 
 

@@ -19,6 +19,7 @@ from laplacebook.base.checks import (
     require_one,
     require_sample_shape,
 )
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
@@ -99,8 +100,11 @@ class LaplaceApproximation(Approximation):
         Bishop (2006), equation 4.137. In the book: :eq:`model-comparison-log-occam` of
         :doc:`/book/model-comparison`.
         """
+        return from_host(self._log_occam_factor_on_host())
+
+    def _log_occam_factor_on_host(self) -> Float[Numbers, "*B"]:
         log_prior, precision = on_host((self.log_prior, self.precision))
-        return from_host(log_prior + precision.log_volume())
+        return log_prior + precision.log_volume()
 
     @property
     def log_evidence(self) -> Float[Array, "*B"]:
@@ -108,7 +112,7 @@ class LaplaceApproximation(Approximation):
 
         In the book: :eq:`laplace-evidence` of :doc:`/book/laplace`.
         """
-        return from_host(sum(on_host((self.log_likelihood, self.log_occam_factor))))
+        return from_host(on_host(self.log_likelihood) + self._log_occam_factor_on_host())
 
     @property
     def space(self) -> str:

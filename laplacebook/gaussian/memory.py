@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from laplacebook.base.errors import LaplaceError
 
 _GIB = 2**30
+SMALL = 2**20  # bytes: whether there are so many is not asked, which takes longer than to fill them
 
 
 def available_memory() -> int | None:
@@ -43,7 +44,8 @@ def require_dense(D: int, dtype: Any) -> None:
         LaplaceError: it does not fit.
     """
     dtype = jnp.result_type(dtype)
-    free, needed = available_memory(), 2 * D**2 * dtype.itemsize
+    needed = 2 * D**2 * dtype.itemsize
+    free = available_memory() if needed > SMALL else None
     if free is not None and needed > free:
         raise LaplaceError(
             f"A dense matrix of {D:,} coordinates, made of the identity, needs {gib(needed)} of memory "

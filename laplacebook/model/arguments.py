@@ -17,7 +17,7 @@ from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.pytrees import STATIC, own_copy
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_arrays import (
@@ -259,7 +259,7 @@ def _own(leaf: Any) -> Array:
     """The array, as wide as JAX works; of a NumPy one a copy, for the result describes the data of the fit."""
     if isinstance(leaf, jax.Array):
         return widened(placed(leaf))
-    return jnp.array(leaf, wider_type(leaf))
+    return own_copy(leaf, wider_type(leaf))
 
 
 def _is_inexact(leaf: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
+from numpyro.distributions import Distribution
 
 from laplacebook.base.jaxprs import sources
 from laplacebook.model.arguments import as_called
@@ -23,11 +24,13 @@ class Sources(NamedTuple):
         priors: latent site -> the other latent sites on which its prior depends.
         likelihoods: observed site -> those on which each of its :func:`real_parameters` depends.
         affine: the latent sites that are affine functions of their coordinates.
+        positive: those whose support begins at zero.
     """
 
     priors: dict[str, frozenset[str]]
     likelihoods: dict[str, list[frozenset[str]]]
     affine: tuple[str, ...]
+    positive: frozenset[str]
 
 
 def sources_of(density: ModelDensity) -> Sources:
@@ -46,9 +49,11 @@ def sources_of(density: ModelDensity) -> Sources:
 
 def _sources_of(density: ModelDensity) -> Sources:
     names = [site.name for site in density.sites]
+    positive: set[str] = set()
 
     def of_sites(parts: dict[str, Array]) -> tuple[dict, tuple[dict, dict]]:
         trace, _ = density.trace(parts)
+        positive.update(name for name in names if _begins_at_zero(trace[name]["fn"]))
         priors = {name: jax.tree.leaves(trace[name]["fn"]) for name in names}
         observed = {name: real_parameters(trace[name]) for name in density.observed(trace)}
         return {name: trace[name]["value"] for name in names}, (priors, observed)
@@ -58,10 +63,17 @@ def _sources_of(density: ModelDensity) -> Sources:
         _, slopes, others = jax.jvp(of_sites, (parts,), (ones,), has_aux=True)
         return slopes, *others
 
-    parts = density.unravel(jnp.zeros(density.dimension))
+    number = jnp.result_type(float)
+    parts = {site.name: jax.ShapeDtypeStruct(site.shape, number) for site in density.sites}
     slopes, priors, likelihoods = sources(seen, parts)
     united = {name: frozenset().union(*priors[name]) - {name} for name in names}
-    return Sources(united, likelihoods, tuple(name for name in names if not slopes[name]))
+    affine = tuple(name for name in names if not slopes[name])
+    return Sources(united, likelihoods, affine, frozenset(positive))
+
+
+def _begins_at_zero(prior: Distribution) -> bool:
+    lower = getattr(innermost(prior.support), "lower_bound", None)
+    return isinstance(lower, int | float) and lower == 0
 
 
 def real_parameters(site: dict) -> list[Any]:
@@ -78,12 +90,12 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     """
     if isinstance(density, LikelihoodDensity) or is_plain(density):
         return {}
-    trace, _ = density.trace(density.start())
-    priors, found = sources_of(density).priors, {}
-    for name in priors:
-        lower = getattr(innermost(trace[name]["fn"].support), "lower_bound", None)
-        if isinstance(lower, int | float) and lower == 0:
-            found[name] = [other for other in priors if name in priors[other]]
+    known = sources_of(density)
+    found = {
+        name: [other for other, of_prior in known.priors.items() if name in of_prior]
+        for name in known.priors
+        if name in known.positive
+    }
     return {name: effects for name, effects in found.items() if effects}
 
 

@@ -25,7 +25,7 @@ from laplacebook.base.jaxprs import (
     needed,
 )
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.model.indexed import Indexed, indexed
 
 _LATENT = "laplacebook: a latent site"
@@ -162,7 +162,7 @@ class Labels:
         for index, values in zip(
             self.all_indices(), self.values(dict(enumerate(data))), strict=True
         ):
-            wrong = ~np.asarray(index.fits(values))
+            wrong = ~np.asarray(index.fits(on_host(values)))
             if wrong.any():
                 place = np.argwhere(wrong)[0].tolist()
                 if index.is_count:

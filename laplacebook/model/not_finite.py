@@ -286,6 +286,6 @@ def because(arguments: list[str]) -> str:
 def print_point(density: ModelDensity, u: Float[Array, " D"]) -> str:
     """The first coordinates of a point, by name."""
     names = [n for site in density.sites for n in site.coordinate_names(SHOWN)][:SHOWN]
-    shown = [f"{n} = {float(x):.4g}" for n, x in zip(names, u[:SHOWN], strict=True)]
+    shown = [f"{n} = {float(x):.4g}" for n, x in zip(names, np.asarray(u)[:SHOWN], strict=True)]
     where = "" if density.space == "constrained" else " (unconstrained)"
     return ", ".join(shown) + (", ..." if density.dimension > SHOWN else "") + where

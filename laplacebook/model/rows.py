@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from numbers import Integral
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 from jax.tree_util import GetAttrKey
 from jaxtyping import Array, Bool, Float, Int
@@ -15,7 +17,8 @@ from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import STATIC, loud
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 
@@ -173,6 +176,7 @@ def _no_rows(why: str) -> UnsupportedModel:
     )
 
 
+TOGETHER = 1024  # rows that are compared at a time
 AWAY = 0.125  # of 1 + |u|: where the rows are compared, since at 0 a model may not see its data
 
 
@@ -226,13 +230,21 @@ def rows_add_up(rows: Rows, u: Float[Array, " D"]) -> Bool[Array, ""]:
     return jnp.any(jnp.isfinite(together)) & (other == 0)
 
 
+def sound(rows: Rows, u: Float[Array, " D"], compared: bool = True) -> Float[Numbers, ""]:
+    """A factor of a sum over rows: one, and where they are ``compared`` and do not add up at u, NaN."""
+    return loud(rows_add_up(rows, u) if compared else np.True_, u.dtype)
+
+
 def _other_alone(rows: Rows, u: Array, together: Array) -> Array:
     """How many rows have another log likelihood alone than together."""
 
     def alone(index: Array) -> Array:
         return row_log_likelihoods(rows.take(index[None]), u, 1)[0]
 
-    apart = jax.lax.map(alone, jnp.arange(rows.number), batch_size=min(rows.number, 1024))
+    # Batches of one size, the last made up by rows taken again: one of another size is another program.
+    batches = ceil(rows.number / TOGETHER)
+    index = jnp.arange(batches * ceil(rows.number / batches)) % rows.number
+    apart = jax.lax.map(jax.vmap(alone), index.reshape(batches, -1)).ravel()[: rows.number]
     tolerance = jnp.cbrt(jnp.finfo(u.dtype).eps)
     same = jnp.abs(apart - together) <= tolerance * (1 + jnp.abs(together))
     return jnp.sum(~jnp.where(jnp.isfinite(together), same, ~jnp.isfinite(apart)))

@@ -270,6 +270,7 @@ def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Floa
     return jax.lax.scan(add, first, tuple(part[1:] for part in pairs), unroll=4)[0]
 
 
+@jit_quickly
 def probit_approximation(
     mean: Float[Array, "*N"], variance: Float[Array, "*N"]
 ) -> Float[Array, "*N"]:

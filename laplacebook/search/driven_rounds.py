@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.namespace import Numbers
+from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Search
@@ -61,11 +62,13 @@ def drive_rounds(
             elif leaves(state, tolerance):
                 x, steps = downhill(lambda x: look_at(x).f, state), np.ones((), int)
             else:
-                x, steps = round_from(value_and_gradient, state, tolerance, metric_at(state.x))
+                metric = metric_at(state.x)
+                x, steps = by_one_thread(round_from)(value_and_gradient, state, tolerance, metric)
 
             precision = precision_at(x)
             ridge = partial(ridge_at, x, precision)
-            state = after_round(state, x, look_at(x), precision, steps, ridge, tolerance)
+            look = look_at(x)
+            state = by_one_thread(after_round)(state, x, look, precision, steps, ridge, tolerance)
             bar.update()
             bar.set_postfix_str(f"{float(state.decrement):.1g} standard deviations from a mode")
-    return ended(state, tolerance)
+    return by_one_thread(ended)(state, tolerance)

@@ -1,5 +1,6 @@
 """Distances in posterior standard deviations, by the curvature at a point."""
 
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.irregular import irregular_signs
-from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.namespace import Numbers, between, larger, lazily, namespace, select
 from laplacebook.gaussian.precision import Precision
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ COARSEST = 1e-3  # posterior standard deviations: no mode is certified to less t
 EDGE = 1e-3  # standard deviations: a mode nearer than that to the end of its interval lies on it
 
 
-def rounding_floor(size: int, dtype: Any) -> np.ndarray:
+@lru_cache
+def rounding_floor(size: int, dtype: Any) -> np.floating:
     """The smallest eigenvalue of a matrix with unit diagonal that can be told from zero.
 
     A sum over many observations rounds by more than the machine precision. What is a quarter of
     the digits above it is certain, and is known to a quarter of the digits.
     """
     eps = jnp.finfo(dtype).eps
-    return np.asarray(max(4 * eps**0.75, 10 * size * eps), dtype)
+    return np.dtype(dtype).type(max(4 * eps**0.75, 10 * size * eps))
 
 
 class EigenMetric(NamedTuple):
@@ -80,9 +82,11 @@ class EigenMetric(NamedTuple):
         """The damped Newton step; where the curvature is negative, along it and away."""
         step = -self.vectors.T @ (self.scale * gradient) / (self.curvature + damping)
         upward = self.values[0] < -rounding_floor(step.size, step.dtype)
-        xp = namespace(step)
-        ridge = xp.where(upward, _away(step[:1], damping), step[:1])
-        return self.scale * (self.vectors @ xp.concatenate([ridge, step[1:]]))
+
+        def away() -> Numbers:
+            return namespace(step).concatenate([_away(step[:1], damping), step[1:]])
+
+        return self.scale * (self.vectors @ lazily(upward, away, lambda: step))
 
 
 class CholeskyMetric(NamedTuple):
@@ -179,8 +183,9 @@ def metric_at(hessian: Curvature) -> Metric:
         return SparseMetric.of(scale, hessian, float(rounding_floor(scale.size, scale.dtype)))
     xp = namespace(hessian)
     scaled = scale[:, None] * hessian * scale
-    finite = xp.all(xp.isfinite(scaled))
-    scaled = xp.where(finite, scaled, xp.eye(scale.size, dtype=scale.dtype))
+    finite = xp.isfinite(scaled).all()
+    identity = partial(xp.eye, scale.size, dtype=scale.dtype)
+    scaled = lazily(finite, lambda: scaled, identity)
     metric = EigenMetric if has_hessian(scale) else CholeskyMetric
     found = metric.of(scale, scaled)
     return found._replace(regular=found.regular & finite)
@@ -200,28 +205,32 @@ def probe(x: Float[Numbers, " D"]) -> Float[Numbers, " D"]:
     enough to stay in a curved valley: 0.00001 in float64, 0.01 in float32. The signs are in no
     order that a model has.
     """
-    return irregular_signs(0, x.size).astype(x.dtype) * (2 * jnp.finfo(x.dtype).eps ** (1 / 3))
+    return _probe(x.size, x.dtype)
+
+
+@lru_cache
+def _probe(size: int, dtype: Any) -> np.ndarray:
+    return irregular_signs(0, size).astype(dtype) * (2 * jnp.finfo(dtype).eps ** (1 / 3))
 
 
 def _rounding(metric: Metric, x: Numbers) -> Numbers:
     """The rounding of the coordinates in posterior standard deviations."""
-    xp = namespace(x)
-    return jnp.finfo(x.dtype).eps * xp.max(xp.abs(x) / metric.scale)
+    return jnp.finfo(x.dtype).eps * (abs(x) / metric.scale).max()
 
 
 def decrement(
     metric: Metric, x: Float[Numbers, " D"], gradient: Float[Numbers, " D"]
 ) -> Float[Numbers, ""]:
     """The Newton decrement sqrt(g' H^-1 g), but at least the rounding; infinite if H is singular."""
-    xp = namespace(x)
-    measured = xp.linalg.norm(metric.whiten(gradient))
-    return xp.where(metric.regular, xp.maximum(measured, _rounding(metric, x)), xp.inf)
+    measured = namespace(x).linalg.norm(metric.whiten(gradient))
+    known = larger(measured, _rounding(metric, x))
+    return select(metric.regular, known, x.dtype.type(np.inf))
 
 
 def tolerance(metric: Metric, x: Float[Numbers, " D"]) -> Float[Numbers, ""]:
     """The decrement that is small enough."""
     eps = jnp.finfo(x.dtype).eps
-    return namespace(x).clip(4 * _rounding(metric, x), np.sqrt(eps), COARSEST)
+    return between(np.sqrt(eps), 4 * _rounding(metric, x), x.dtype.type(COARSEST))
 
 
 def inside(space: str, room: Float[Numbers, " D"], precision: Precision) -> Bool[Numbers, ""]:

@@ -7,9 +7,10 @@ Pure functions of a state, so that the log joint may be evaluated within a compi
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float
 
-from laplacebook.base.namespace import Numbers, branch, namespace, select
+from laplacebook.base.namespace import Numbers, branch, larger, lazily, namespace, select
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.metric import (
     Curvature,
@@ -165,28 +166,32 @@ def judge(state: State, step: Step, look: Look) -> Verdict:
     probing, predicted = step.probing, step.predicted
     finite = _finite(look)
     decrease = state.f - look.f
-    noise = 10 * jnp.finfo(x.dtype).eps * xp.maximum(xp.abs(look.f), 1)
+    noise = 10 * jnp.finfo(x.dtype).eps * larger(abs(look.f), 1)
     # How far the minimum is after the step, by the curvature before it.
     slope = metric.whiten(look.gradient)
     left = _distance(slope, state.inverse)
-    close = metric.regular & (predicted <= xp.maximum(CLOSE, noise))
-    ratio = xp.where(close & (left < state.decrement / 2), 1, decrease / predicted)
+    close = metric.regular & (predicted <= larger(noise, CLOSE))
+    ratio = select(close & (left < state.decrement / 2), 1 + 0 * noise, decrease / predicted)
     accept = finite & ((ratio > ACCEPTANCE) | first) & ~probing
 
     seen = Seen(-decrease, slope - metric.whiten(state.gradient))
-    parabola = (state.side > 0) | _is_parabola(predicted, enough, noise, state.seen, seen)
+    parabola = lazily(
+        ~probing | (state.side > 0),
+        lambda: np.True_,
+        lambda: _is_parabola(predicted, enough, noise, state.seen, seen),
+    )
     certified = probing & finite & parabola & (state.side < 0)
     failed = ~finite | ~parabola
     endless = (state.iteration >= _PATIENCE) & ~metric.regular & (state.damping == 0)
     endless &= (predicted > NEAR) & (xp.abs(ratio - 1) < _LINEAR)
-    nowhere = endless | xp.all(x == state.x) | (state.damping > _OVERDAMPED)
-    stuck = xp.where(first, ~finite, xp.where(probing, failed, nowhere))
+    nowhere = endless | (x == state.x).all() | (state.damping > _OVERDAMPED)
+    stuck = select(first, ~finite, select(probing, failed, nowhere))
 
     slow = (left > 0.9 * state.decrement) | (ratio < 0.25) | (state.damping > 0) | ~metric.regular
     arrives = (left < enough / 4) | ((left < NEAR) & (state.decrement >= NEAR))
     known = state.inverse is None
     # A step that failed by an estimated curvature is tried again with the Hessian.
-    renew = xp.where(accept, first | slow | arrives | known, ~(state.exact | probing))
+    renew = select(accept, first | slow | arrives | known, ~(state.exact | probing))
     return Verdict(accept, renew, ratio, seen, certified, stuck & (state.exact | first))
 
 
@@ -205,11 +210,14 @@ def conclude(state: State, step: Step, look: Look, verdict: Verdict, hessian: Cu
         (step.x, look.f, look.beside, look.gradient),
         (state.x, state.f, state.beside, state.gradient),
     )
-    xp, renew = namespace(x), verdict.renew
+    renew = verdict.renew
     metric = branch(renew, lambda: metric_at(hessian), lambda: state.metric)
     moved = state.metric.lengths(step.move)
     inverse = _inverse(state, accept, renew, moved, verdict.seen.bend)
-    estimate = xp.where(accept, _distance(metric.whiten(gradient), inverse), state.decrement)
+
+    def estimate() -> Numbers:
+        return _distance(metric.whiten(gradient), inverse)
+
     return State(
         x=x,
         f=value,
@@ -219,10 +227,14 @@ def conclude(state: State, step: Step, look: Look, verdict: Verdict, hessian: Cu
         exact=renew | (state.exact & ~accept),
         metric=metric,
         inverse=inverse,
-        decrement=xp.where(renew, decrement(metric, x, gradient), estimate),
+        decrement=lazily(
+            renew,
+            lambda: decrement(metric, x, gradient),
+            lambda: lazily(accept, estimate, lambda: state.decrement),
+        ),
         damping=damping,
         growth=growth,
-        side=xp.where(probing, -state.side, 1),
+        side=select(probing, -state.side, abs(state.side)),
         seen=verdict.seen,
         iteration=state.iteration + 1,
         certified=verdict.certified,
@@ -233,10 +245,10 @@ def conclude(state: State, step: Step, look: Look, verdict: Verdict, hessian: Cu
 def _step(state: State, probing: Numbers) -> tuple[Numbers, Numbers]:
     """The probe or the next step, and the decrease of f that the quadratic model predicts."""
     metric = state.metric
-    step = select(
+    step = lazily(
         probing,
-        metric.unwhiten(state.side * probe(state.x)),
-        metric.step(state.gradient, state.damping),
+        lambda: metric.unwhiten(state.side * probe(state.x)),
+        lambda: metric.step(state.gradient, state.damping),
     )
     predicted = -step @ (state.gradient + product(state.hessian, step) / 2)
     if state.inverse is None:
@@ -256,8 +268,8 @@ def _finite(look: Look) -> Numbers:
     hessian = look.hessian
     if isinstance(hessian, Precision):  # of which the factor may be NaN
         hessian = hessian.matvec(xp.ones_like(look.gradient))
-    parts = (look.f, look.gradient, hessian)
-    return xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in parts if x is not None]))
+    finite = xp.isfinite(look.f) & xp.isfinite(look.gradient).all()
+    return finite if hessian is None else finite & xp.isfinite(hessian).all()
 
 
 def _inverse(
@@ -300,16 +312,17 @@ def is_straight(
     straight = xp.abs(bend - size) <= STEADY * xp.abs(size) + 4 * enough
     # What both sides share: a gradient that is wrong at x alone, where kinks of two terms cancel.
     right = xp.abs(shared) <= xp.abs(size) + 4 * enough
-    return xp.all(straight & right)
+    return (straight & right).all()
 
 
 def _damping(
     state: State, accept: Numbers, ratio: Numbers, hold: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Less damping where the model predicted well, faster and faster more where it failed."""
-    xp, damping, growth = namespace(state.x), state.damping, state.growth
-    good = xp.where(damping < 1e-4, 0, damping / 5)
-    poor = xp.where(ratio > 0.25, damping, xp.maximum(2 * damping, 0.01))
-    kept = xp.where(ratio > 0.75, good, poor)
-    new = xp.where(accept, kept, xp.maximum(damping * growth, 0.1))
-    return xp.where(hold, damping, new), xp.where(hold, growth, xp.where(accept, 2, 2 * growth))
+    damping, growth = state.damping, state.growth
+    good = select(damping < 1e-4, 0 * damping, damping / 5)
+    poor = select(ratio > 0.25, damping, larger(2 * damping, 0.01 + 0 * damping))
+    kept = select(ratio > 0.75, good, poor)
+    new = select(accept, kept, larger(damping * growth, 0.1 + 0 * damping))
+    two = 2 + 0 * growth
+    return select(hold, damping, new), select(hold, growth, select(accept, two, 2 * growth))

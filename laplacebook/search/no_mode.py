@@ -1,6 +1,6 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from laplacebook.base.errors import (
     NotPositiveDefinite,
 )
 from laplacebook.base.irregular import irregular_signs
+from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.gaussian.precision import Precision
@@ -78,11 +79,11 @@ def explain(
 
 def _look_at_all(
     density: ModelDensity, u: Array
-) -> tuple[Array, Terms, Curvature, bool, ModelDensity | None]:
+) -> tuple[Any, Terms, Curvature, bool, ModelDensity | None]:
     """f, the terms of its last part, the Hessian, whether all is finite, and which part is wrong."""
-    finite, wrong, value, hessian = True, None, jnp.zeros(()), jnp.zeros((u.size, u.size))
+    finite, wrong, value, hessian = True, None, 0.0, 0.0
     for part in density.parts():
-        of_part, terms, bend, is_finite, is_valid = _look(part, u)
+        of_part, terms, bend, is_finite, is_valid = on_host(_look(part, u))
         value, hessian, finite = value + of_part, hessian + bend, finite and bool(is_finite)
         if wrong is None and not (is_finite and is_valid):
             wrong = part
@@ -92,7 +93,7 @@ def _look_at_all(
 @np.errstate(all="ignore")
 def _look_by_gradients(
     density: ModelDensity, u: Array
-) -> tuple[Array, Terms, Curvature, bool, ModelDensity | None]:
+) -> tuple[Any, Terms, Curvature, bool, ModelDensity | None]:
     """The same of a density with a sparse Hessian, or with gradients alone."""
     from laplacebook.search.differences import hessian_by_differences
     from laplacebook.search.sparse_search import known_pattern
@@ -109,7 +110,7 @@ def _look_by_gradients(
         hessian = pattern.precision(jax.device_get(pattern.parts_at(density, point)))
         bent = np.isfinite(hessian.entries).all()
     finite = bool(np.isfinite(look.f) and np.isfinite(look.gradient).all() and bent)
-    return jnp.asarray(look.f), terms, hessian, finite, None if finite and valid else density
+    return look.f, terms, hessian, finite, None if finite and valid else density
 
 
 @jit_quickly
@@ -196,10 +197,10 @@ def _unbounded(density: ModelDensity, u: Array, value: Array) -> NotConverged:
 
 def _kinks(density: ModelDensity, u: Array, hessian: Curvature) -> list[tuple[str, float]]:
     """The coordinates across which the slope jumps by as much however near one looks; of very many none."""
-    scale = jnp.asarray(units(hessian))
+    scale = np.asarray(units(hessian))
     if u.size > _LOOKED_AT:
         return []
-    far, near = np.asarray(sum(_jumps(part, u, scale) for part in density.parts()))
+    far, near = np.sum([_jumps(part, u, scale) for part in density.parts()], axis=0)
     kinks = (np.abs(near) > np.abs(far) / 2) & (np.abs(far) * scale > 0.01)
     names = density.coordinate_names()
     return [(names[i], float(far[i])) for i in np.flatnonzero(kinks)]

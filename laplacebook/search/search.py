@@ -1,10 +1,11 @@
 """The search: the mode, the precision there, and whether that is to be believed.
 
 In one compiled program, which a JAX transformation can take and which repeats in no time; or, where
-that would be compiled for longer than it runs, driven from Python.
+that would be compiled for longer than it runs, or BLAS is quicker than XLA, driven from Python.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -18,8 +19,9 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
 from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
-from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import loud
+from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.one_thread import by_one_thread, one_thread
+from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import (
     hessian_product,
@@ -32,7 +34,7 @@ from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.driven import drive, looks_as_its_gradient, remembered
+from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
@@ -41,17 +43,19 @@ from laplacebook.search.looks import (
     precision_seen,
     slope_look,
     slope_look_again,
+    terms_and_validity,
     work_of_search,
 )
+from laplacebook.search.metric import FEW as FEW_COORDINATES
 from laplacebook.search.metric import inside
-from laplacebook.search.mode import enough, locate
+from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 64  # an eigendecomposition costs a millisecond
 FEW = 3  # searches of a network, after which its looks and products are worth another second
-PATIENCE = 300  # searches: about then compiling the whole loop, a second or two, would have paid
+PATIENCE = 200  # searches: then compiling the whole loop, half a second or so, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
 
@@ -85,6 +89,9 @@ def search(density: ModelDensity, start: Array | None, settings: Settings = DENS
 def _search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     if settings.structure == "sparse" or density.only_gradients:
         return _of_numbers(density, start, settings)
+    features = _features_of(density, settings)
+    if features is not None:
+        return _driven_by_rows(density, start, settings, features)
     past = _past_of(density, settings)
     if settings.curvature != "hessian" and jax.default_backend() != "cpu":
         past = None  # between looks the vectors would travel to NumPy and back
@@ -97,6 +104,15 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if not is_small(density, u.size):
         return _compiled(density, start, settings)
     return _driven(density, off_centre(u, room), sizes, settings, past)
+
+
+def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None:
+    """The features of many rows, if BLAS on the host may compute with them."""
+    if settings.curvature != "hessian" or numbers_in(density) <= WORK or not is_eager():
+        return None
+    from laplacebook.curvature.predictor_on_host import features_of
+
+    return features_of(density, MANY)
 
 
 def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
@@ -193,6 +209,7 @@ def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tu
     return [jnp.ravel(parts[site.name]) for site in density.sites], density.room(start)
 
 
+@by_one_thread
 def _driven(
     density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings, past: _Past
 ) -> Fit:
@@ -206,18 +223,54 @@ def _driven(
         return seen
 
     with np.errstate(all="ignore"), twice_differentiable():
-        found = drive(look_at, start)
-        terms, valid = jax.tree.map(np.asarray, found.beside)
-        precision = kept(found.curvature, sizes, settings.structure)
-        found = found._replace(beside=terms, curvature=precision)
-        sound = bool(
-            found.certificate.converged
-            and valid
-            and looks_as_its_gradient(look_at, found)
-            and inside(density.space, terms.room, precision)
-        )
+        fit = _judged(density, drive(look_at, start), look_at, sizes, settings)
     past.seconds = shortest
-    return jax.device_put(_fit(found, np.asarray(sound)))
+    return _as_result(fit)
+
+
+def _driven_by_rows(
+    density: ModelDensity, start: Array | None, settings: Settings, features: np.ndarray
+) -> Fit:
+    """A search whose products with the rows of a large linear predictor BLAS computes."""
+    from laplacebook.curvature.predictor_on_host import PredictorOnHost
+    from laplacebook.curvature.rows_on_host import Rows
+
+    parts, room = jax.device_get(_begin(density, start, settings))
+    sizes, u = [part.size for part in parts], off_centre(np.concatenate(parts), room)
+    with np.errstate(all="ignore"), twice_differentiable(), Rows(features) as rows:
+        on_host = PredictorOnHost(density, rows)
+
+        def look_at(u: np.ndarray) -> Look:
+            value, gradient = on_host.value_and_slope(u)
+            return Look(value, None, gradient, None)
+
+        found = drive(look_at, u, on_host.hessian, estimated=u.size > FEW_COORDINATES)
+        found = found._replace(beside=terms_and_validity(density, found.point))
+        return _as_result(_judged(density, found, look_at, sizes, settings))
+
+
+def _as_result(fit: Fit) -> Fit:
+    """The same with arrays of JAX in what a result, or an error, is made of: each takes ten microseconds."""
+    if not fit.certificate.converged:
+        return jax.device_put(fit)
+    return Fit._make([*jax.device_put(fit[:-2]), *fit[-2:]])
+
+
+def _judged(
+    density: ModelDensity, found: Search, look_at: LookAt, sizes: list[int], settings: Settings
+) -> Fit:
+    """What a driven search by the Hessian found, with what the structure keeps, and whether to believe it."""
+    terms, valid = found.beside
+    terms = terms._replace(room=np.asarray(terms.room))  # the rest is left where the result will be
+    precision = kept(found.curvature, sizes, settings.structure)
+    found = found._replace(beside=terms, curvature=precision)
+    sound = bool(
+        found.certificate.converged
+        and valid
+        and looks_as_its_gradient(look_at, found)
+        and inside(density.space, terms.room, precision)
+    )
+    return _fit(found, np.asarray(sound))
 
 
 def _driven_rounds(
@@ -256,18 +309,36 @@ def _driven_rounds(
         return ridge(partial(whitened, product, precision), u, precision)
 
     with np.errstate(all="ignore"), twice_differentiable():
+        steps: Numbers = 0
+        if settings.structure == "dense" and metric_there(u) is not None:
+            u, steps = _approached(look_at, metric_there, u, tolerance)
         found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
+        steps += found.certificate.iterations
+        found = found._replace(certificate=replace(found.certificate, iterations=steps))
         terms, valid = jax.tree.map(np.asarray, found.beside)
         found = found._replace(beside=terms)
-        sound = bool(
-            found.certificate.converged
-            and valid
-            and looks_as_its_gradient(judge_at, found)
-            and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
-            and inside(density.space, terms.room, found.curvature)
-        )
+        with one_thread():
+            sound = bool(
+                found.certificate.converged
+                and valid
+                and looks_as_its_gradient(judge_at, found)
+                and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
+                and inside(density.space, terms.room, found.curvature)
+            )
         fit = _fit(found, np.asarray(sound))
     return jax.device_put(fit)
+
+
+def _approached(
+    look_at: LookAt, metric_at: Callable, start: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, Numbers]:
+    """Where rounds end that look at the metric of the steps alone, and the steps: at a mode, a saddle or on the way."""
+
+    def level(x: np.ndarray, _: Precision) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros_like(x), np.zeros((), x.dtype)
+
+    end = drive_rounds(look_at, metric_at, lambda _: None, level, start, tolerance / 2)
+    return end.point, end.certificate.iterations
 
 
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
@@ -298,9 +369,11 @@ def compiled_search(
 
 
 def _fit(found: Search, sound: Numbers) -> Fit:
-    # A factor, not a selection, so that derivatives of a failed fit are NaN too.
-    factor = loud(sound, found.point.dtype)
-    point, terms, precision = jax.tree.map(lambda x: x * factor, found[:3])
+    point, terms, precision = found[:3]
+    if namespace(sound) is jnp or not sound:
+        # A factor, not a selection, so that derivatives of a failed fit are NaN too.
+        factor = loud(sound, point.dtype)
+        point, terms, precision = jax.tree.map(lambda x: x * factor, on_host(found[:3]))
     return Fit(
         mode=terms.values,
         mode_vector=point,

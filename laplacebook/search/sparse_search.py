@@ -57,7 +57,7 @@ def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tupl
                 ],
                 remedy='use structure="dense".',
             )
-    terms, valid = found.beside
+    terms, valid = jax.device_get(found.beside)
     sound, found = bool(found.certificate.converged and valid), found._replace(beside=terms)
     return found, sound and looks_as_its_gradient(partial(slope_look, density), found)
 

@@ -68,7 +68,9 @@ def test_memory_does_not_grow_with_the_number_of_points(function, rows, numbers)
 
 
 def test_one_program_serves_numbers_of_points_of_a_size():
-    evaluate = many_points._evaluate  # the function itself is traced once, whatever is compiled
+    evaluate = many_points._evaluate.for_work(
+        1024
+    )  # the function itself is traced once, whatever is compiled
     before = evaluate._cache_size()
     for number in [900, 1000, 1024]:
         at_many(square, (jnp.array(3.0),), jnp.zeros(number))

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from laplacebook.base.namespace import (
+    between,
     branch,
     cholesky,
     eigh,
+    larger,
+    lazily,
     logsumexp,
     namespace,
     put,
@@ -52,6 +55,28 @@ def test_many_small_numbers_add_up_in_single_precision():
     x = np.zeros(10**6, np.float32)
     assert logsumexp(x) == pytest.approx(np.log(1e6), rel=1e-6)
     assert logsumexp(x).dtype == np.float32
+
+
+NUMBERS = np.array([-INF, -1.0, 0.5, 2.0, INF, np.nan])
+
+
+@pytest.mark.parametrize("x", NUMBERS)
+def test_the_larger_of_two_and_what_is_between(x):
+    for y in NUMBERS:
+        assert np.array_equal(larger(x, y), jnp.maximum(x, y), equal_nan=True)
+        assert np.array_equal(larger(jnp.asarray(x), y), np.maximum(x, y), equal_nan=True)
+    for found in (between(0.0, x, 1.0), between(0.0, jnp.asarray(x), 1.0)):
+        assert np.array_equal(found, np.clip(x, 0, 1), equal_nan=True)
+
+
+def test_what_is_not_chosen_is_not_computed_where_the_condition_is_known():
+    def never():
+        raise AssertionError
+
+    for yes in (np.True_, True, np.array(True)):
+        assert lazily(yes, lambda: 1, never) == 1
+        assert lazily(~np.asarray(yes), never, lambda: 2) == 2
+    assert jax.jit(lambda c: lazily(c, lambda: 1, lambda: 2))(np.False_) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laplacebook.base import quick
-from laplacebook.base.quick import is_eager, jit_quickly
+from laplacebook.base.quick import is_eager, jit_as_written, jit_quickly
 
 
 @pytest.fixture
@@ -85,3 +85,10 @@ def test_within_a_transformation_it_is_plain(name):
     assert TRANSFORMED[name](noted) == pytest.approx(9.0)
     assert seen == [False]
     assert is_eager()
+
+
+def test_what_is_compiled_as_written_is_not_simplified():
+    tiny = 0.6 * np.finfo(float).eps
+    program = jit_as_written(lambda x: (x - 1.0) + tiny)
+    assert program(1.0) == tiny  # x + (tiny - 1) is 0 there
+    assert jax.vmap(program)(jnp.ones(2)).tolist() == [tiny, tiny]

@@ -85,6 +85,10 @@ def masked_and_scaled(x):
         numpyro.sample("y", dist.Bernoulli(logits=eta).mask(T > 0), obs=Y)
 
 
+def one_event(x):
+    numpyro.sample("y", dist.Bernoulli(logits=x @ weights()).to_event(1), obs=Y)
+
+
 def two_outcomes(x):
     w = weights()
     bernoulli(x @ w)
@@ -97,7 +101,8 @@ def sum_within_a_function(x):
 
 def centred(x):
     eta = x @ weights()
-    numpyro.sample("y", dist.Normal(eta - eta.mean(), 1), obs=T)
+    mean = jnp.broadcast_to(eta.mean(), eta.shape)
+    numpyro.sample("y", dist.Normal(eta - mean, 1), obs=T)
 
 
 def neighbours(x):
@@ -120,7 +125,15 @@ def many_groups(x):
 
 
 THROUGH = (intercept, slope_of_another_column, few_groups, row_vector, no_prior, horseshoe)
-THROUGH += (unknown_noise, student_t, negative_binomial, probit, masked_and_scaled, two_outcomes)
+THROUGH += (
+    unknown_noise,
+    student_t,
+    negative_binomial,
+    probit,
+    masked_and_scaled,
+    two_outcomes,
+    one_event,
+)
 NOT = (sum_within_a_function, centred, neighbours, product_of_sums, classes, many_groups)
 
 

@@ -107,9 +107,10 @@ def test_threshold(act, x, result):
 
 
 def test_memory_for_a_matrix_made_of_the_identity(monkeypatch):
-    needed = 2 * 8 * 10**2
+    needed = 2 * 8 * 1_000**2
     monkeypatch.setattr("laplacebook.gaussian.memory.available_memory", lambda: needed)
-    require_dense(10, float)
+    require_dense(1_000, float)
     monkeypatch.setattr("laplacebook.gaussian.memory.available_memory", lambda: needed - 1)
-    with pytest.raises(lb.LaplaceError, match="A dense matrix of 10 coordinates"):
-        require_dense(10, float)
+    with pytest.raises(lb.LaplaceError, match="A dense matrix of 1,000 coordinates"):
+        require_dense(1_000, float)
+    require_dense(10, float)

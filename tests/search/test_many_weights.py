@@ -11,14 +11,15 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.curvature import precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.kronecker import KroneckerPrecision
-from laplacebook.gaussian.precision import DiagonalPrecision
+from laplacebook.gaussian.precision import DensePrecision, DiagonalPrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import print_point
 from laplacebook.model.sites import Site
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import driven_rounds, rounds
+from laplacebook.search import driven_rounds, rounds, search
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
@@ -56,6 +57,45 @@ def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metri
     assert fit.certificate.converged
     assert isinstance(fit.precision, DiagonalPrecision)
     assert set(metrics) == {metric}
+
+
+def test_a_costly_dense_fit_looks_at_its_precision_where_the_rounds_by_kronecker_factors_end(
+    monkeypatch,
+):
+    """A look at the matrix of thousands of weights takes seconds, and a step by its factor ten gradients."""
+    start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=100)
+    looks, one_look = [], search.precision_seen
+    monkeypatch.setattr(precision_at, "COSTLY", 1)
+    monkeypatch.setattr(
+        search, "precision_seen", lambda *args: looks.append(one_look(*args)) or looks[-1]
+    )
+    fit = lb.laplace(NETWORK, X, LABELS, start=start, curvature="gauss_newton")
+    assert fit.certificate.converged
+    assert fit.certificate.iterations > 10
+    assert isinstance(fit.precision, DensePrecision)
+    assert sum(isinstance(look, KroneckerPrecision) for look in looks) > 1
+    assert sum(isinstance(look, DensePrecision) for look in looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "structures"),
+    [(NETWORK, LABELS, {"kronecker"}), (bilinear, LABELS / 2, {"kronecker", "diagonal"})],
+    ids=["layers", "no layers"],
+)
+def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
+    model, y, structures, monkeypatch
+):
+    start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
+    looks, one_look = [], search.precision_seen
+    monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)
+    monkeypatch.setattr(
+        search, "precision_seen", lambda *args: looks.append(args[-1].structure) or one_look(*args)
+    )
+    options = {"curvature": "gauss_newton", "structure": "low_rank", "rank": 2}
+    fit = lb.laplace(model, X, y, start=start, **options)
+    assert fit.certificate.converged
+    assert fit.precision.shape == (fit.mode_vector.size,)
+    assert set(looks) == structures
 
 
 @pytest.fixture(scope="module")
