@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.jaxprs import linear_algebra
 from laplacebook.base.quick import jit_quickly, numbers_in
@@ -42,6 +42,18 @@ class Pattern(NamedTuple):
     source: np.ndarray
     check: int
 
+    @property
+    def read(self) -> Float[np.ndarray, "C d"]:
+        """The vectors of the products that are read."""
+        return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check]
+
+    def trace_with(self, inverse: Float[np.ndarray, "K d d"]) -> Float[np.ndarray, "K C d"]:
+        """The weights of these products in the trace of the Hessian times each of some symmetric matrices."""
+        number, size = inverse.shape[:2]
+        weights = np.zeros((self.check * size, number))
+        np.add.at(weights, self.source, inverse.reshape(number, -1)[:, self.places].T)
+        return weights.T.reshape(number, self.check, size)
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -65,25 +77,31 @@ class Columns:
     pattern: Pattern | None
 
     @classmethod
-    def of(cls, density: ModelDensity, over: tuple[str, ...], size: int) -> "Columns | None":
+    def of(
+        cls, density: ModelDensity, over: tuple[str, ...], size: int, often: bool = False
+    ) -> "Columns | None":
         """Those of a log joint; None of few effects, or where what depends on h alone costs most.
 
         Args:
             density: the log joint.
             over: the names of the hyperparameters.
             size: d, how many effects there are.
+            often: whether it is looked at so often that a program is worth while which tells whether one look is
+                enough, where what depends on h alone costs most.
         """
-        if size <= COLUMNS or _factorises(density):
+        factorises = _factorises(density)
+        if size <= COLUMNS or (factorises and not often):
             return None
         parts = -(-size // _TOGETHER)
         dense = _ways(np.eye(size), parts)
         unlimited = cls(density, over, dense, None)
-        aside = _ASIDE * np.random.default_rng(0).normal(size=density.dimension)
-        hyper, z = aside[: density.dimension - size], aside[density.dimension - size :]
-        hessian = unlimited.hessians(hyper[None], z[None])[2][0]
+        hessian = unlimited.hessians(*aside(density, size))[2][0]
         if not np.isfinite(hessian).all():
-            return unlimited
-        return cls(density, over, dense, _pattern(hessian != 0, parts))
+            return None if factorises else unlimited
+        pattern = pattern_of(hessian != 0)
+        if factorises and (pattern is None or pattern.looks > 1):
+            return None
+        return cls(density, over, dense, pattern)
 
     def hessians(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K d"]
@@ -170,8 +188,25 @@ def _ways(rows: np.ndarray, parts: int) -> Array:
     return jnp.asarray(filled.reshape(parts, _TOGETHER, size), float)
 
 
-def _pattern(known: np.ndarray, parts: int) -> Pattern | None:
+def aside(
+    density: ModelDensity, size: int
+) -> tuple[Float[np.ndarray, "1 H"], Float[np.ndarray, "1 d"]]:
+    """A point at which the pattern of the Hessian in d effects is seen, as h and z."""
+    point = _ASIDE * np.random.default_rng(0).normal(size=(1, density.dimension))
+    return point[:, : density.dimension - size], point[:, density.dimension - size :]
+
+
+def pattern_of(known: Bool[np.ndarray, "d d"]) -> Pattern | None:
+    """The products by which a Hessian is known.
+
+    Args:
+        known: where it has entries.
+
+    Returns:
+        A pattern; None if nothing is saved by it.
+    """
     size = len(known)
+    parts = -(-size // _TOGETHER)
     filled = known.sum(axis=1)
     border = filled > _BORDER * np.median(filled)
     color = _colors(known, border)

@@ -13,7 +13,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.columns import Columns
+from laplacebook.beyond.columns import Columns, Pattern, aside, pattern_of
 from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.sparse_conditional import SparseConditional
@@ -121,10 +121,12 @@ class Effects:
     Attributes:
         density: the log joint of all latent sites.
         over: the names of the hyperparameters.
+        often: whether it is looked at at tens of thousands of points.
     """
 
     density: ModelDensity
     over: tuple[str, ...]
+    often: bool = False
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -157,17 +159,21 @@ class Effects:
         return np.concatenate([hyper, effects], axis=-1)[..., order]
 
     def given(
-        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+        self,
+        hyper: Float[np.ndarray, "K H"],
+        start: Float[np.ndarray, "K d"],
+        passable: float = 0.0,
     ) -> AnyConditional:
         """Newton's method at every point, all together, from where each begins.
 
         Args:
             hyper: h, shape (K, H).
             start: z where the search begins, shape (K, d).
+            passable: conditional standard deviations from the mode at which it may end, if that is farther than else.
         """
         few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
         rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
-        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding)
+        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding, passable)
         lanes = [Lane(z.copy(), tolerance) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
@@ -263,7 +269,21 @@ class Effects:
 
     @cached_property
     def _columns(self) -> Columns | None:
-        return Columns.of(self.density, self.over, self.dimensions[1])
+        return Columns.of(self.density, self.over, self.dimensions[1], self.often)
+
+    @cached_property
+    def pattern(self) -> Pattern | None:
+        """The products by which the Hessian in the effects is known, as it is seen at one point."""
+        if self._columns is not None:
+            return self._columns.pattern
+        hessian = self._looks(*aside(self.density, self.dimensions[1]), bent=True)[2][0]
+        return pattern_of(hessian != 0) if np.isfinite(hessian).all() else None
+
+    @cached_property
+    def ways(self) -> Float[Array, "C d"]:
+        """The vectors of these products; those of the axes where there is no pattern."""
+        read = np.eye(self.dimensions[1]) if self.pattern is None else self.pattern.read
+        return jnp.asarray(read, float)
 
     def log_joint(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]

@@ -54,6 +54,28 @@ class Grid(NamedTuple):
         """By the trapezoidal rule, whose error falls exponentially in 1/spacing^2 for a smooth density."""
         return _log_sum(self.conditional.log_marginal) + self._log_cell
 
+    @property
+    def log_weights(self) -> Float[np.ndarray, " K"]:
+        """Of its points, each of which stands for a cell of the same volume."""
+        return self.conditional.log_marginal
+
+    def corrected(self, skewed: Any) -> "Grid":
+        """With the log marginal put right for what the effects given h differ from a Gaussian.
+
+        Args:
+            skewed: how they differ, a ``SkewedEffects``.
+        """
+        heights = self.conditional.log_marginal + skewed.correction(self.place)
+        return self._replace(conditional=self.conditional._replace(log_marginal=heights))
+
+    def told(self) -> str:
+        """What it is, in words."""
+        return f"on a grid of {len(self.place)} points"
+
+    def checks(self) -> list[str]:
+        """How good it is, in words."""
+        return [f"log evidence {self.log_evidence:.4f} (error of the grid about {self.error:.0e})"]
+
     def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
         """Whether one of its points is the nearest of the lattice to h."""
         return bool((self.place == _places(hyper, self.mode, self.spacing)).all(axis=1).any())

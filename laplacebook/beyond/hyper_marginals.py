@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _GRID = 201
 _TAIL = 1e-3  # of the mass, on each side, where the grid ends
 _SKEW = 3.0  # times the standard deviation about the mode: with that of all above it there are modes far apart
-_WIDTH = 0.1  # of the standard deviation: of the kernel, which widens it by half a percent
+DENSE = 0.1  # of the standard deviation: of the kernel, which widens it by half a percent
 
 
 class HyperMarginal(NamedTuple):
@@ -39,6 +39,7 @@ def hyper_marginals(
     points: Float[np.ndarray, "P H"],
     weights: Float[np.ndarray, " P"],
     scale: Float[np.ndarray, " H"],
+    width: float = DENSE,
 ) -> tuple[HyperMarginal, ...]:
     """The density of each coordinate, from weighted points that lie densely.
 
@@ -47,17 +48,25 @@ def hyper_marginals(
         points: of the hyperparameters in the unconstrained space, shape (P, H).
         weights: of the points, which sum to one, shape (P,).
         scale: standard deviations about the mode, shape (H,): those of all may be of modes far apart.
+        width: of the kernel, in standard deviations.
     """
     columns = zip(names, points.T, scale, strict=True)
-    return tuple(_one(name, u, weights, about_mode) for name, u, about_mode in columns)
+    return tuple(_one(name, u, weights, about_mode, width) for name, u, about_mode in columns)
 
 
-def _one(name: str, u: np.ndarray, weights: np.ndarray, about_mode: float) -> HyperMarginal:
+def width_of(number: float) -> float:
+    """The width for so many independent draws, by the rule of Silverman (1986, section 3.4)."""
+    return float(0.9 * number**-0.2)
+
+
+def _one(
+    name: str, u: np.ndarray, weights: np.ndarray, about_mode: float, of_kernel: float
+) -> HyperMarginal:
     order = np.argsort(u)
     mass = np.cumsum(weights[order])
     low, high = np.interp([_TAIL, 1 - _TAIL], mass, u[order])
     mean = weights @ u
-    width = _WIDTH * min(np.sqrt(weights @ (u - mean) ** 2), _SKEW * about_mode)
+    width = of_kernel * min(np.sqrt(weights @ (u - mean) ** 2), _SKEW * about_mode)
     # Where there is much mass they lie closer: else narrow modes far apart would fall between two of them.
     levels = np.linspace(_TAIL, 1 - _TAIL, _GRID // 2)
     dense = np.interp(levels, mass, u[order])

@@ -1,13 +1,27 @@
 """The log marginal of the hyperparameters wherever it is asked for, each point begun where its neighbour ended."""
 
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.beyond.conditional import AnyConditional, Effects
-from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.outer_mode import OuterMode
+
+
+@runtime_checkable
+class Nodes(Protocol):
+    """A grid, or draws of the hyperparameters."""
+
+    @property
+    def conditional(self) -> AnyConditional:
+        """The effects at its points."""
+
+    @property
+    def mode(self) -> OuterMode:
+        """The mode of the hyperparameters."""
 
 
 @dataclass
@@ -31,7 +45,9 @@ class KnownPoints:
         self.hyper, self.mode = np.empty((0, of_hyper)), np.empty((0, of_effects))
 
     @classmethod
-    def of_grid(cls, effects: Effects, grid: Grid, start: Float[np.ndarray, " d"]) -> "KnownPoints":
+    def of_grid(
+        cls, effects: Effects, grid: Nodes, start: Float[np.ndarray, " d"]
+    ) -> "KnownPoints":
         """Those of a grid.
 
         Args:
@@ -80,7 +96,7 @@ class KnownPoints:
 
 
 def between_nodes(
-    effects: Effects, grid: Grid, start: Float[np.ndarray, " d"], hyper: Float[np.ndarray, "S H"]
+    effects: Effects, grid: Nodes, start: Float[np.ndarray, " d"], hyper: Float[np.ndarray, "S H"]
 ) -> AnyConditional:
     """The effects at draws of the hyperparameters, from fits of their own that begin at the nodes of a grid.
 

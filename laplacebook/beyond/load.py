@@ -88,7 +88,7 @@ def _bound(stored: StoredNested, model: Callable, args: tuple, kwargs: dict) -> 
     at = stored.grid.conditional
     kind = SparseEffects if isinstance(at, SparseConditional) else Effects
     effects = kind(density, stored.over)
-    skewed = SkewedEffects(effects, at, **stored.skewed)
+    skewed = SkewedEffects(effects, at, **stored.skewed).corrected(stored.grid.log_weights)
     fit = NestedApproximation(effects, stored.grid, skewed, stored.start)
     _check_log_joint(stored, fit)
     return fit

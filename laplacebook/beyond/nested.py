@@ -5,25 +5,25 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.checks import require_numbers
-from laplacebook.base.errors import LaplaceError, NotConverged, UnsupportedModel
+from laplacebook.base.errors import NotConverged
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision, is_eager
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore
 from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.known_points import KnownPoints
-from laplacebook.beyond.marginalize import MarginalModel
 from laplacebook.beyond.nested_approximation import NestedApproximation
-from laplacebook.beyond.other_outer_modes import other_modes, prior_draws
+from laplacebook.beyond.nested_refusals import Refusals
+from laplacebook.beyond.other_outer_modes import Alone, other_modes, prior_draws
 from laplacebook.beyond.outer_mode import OuterMode, outer_mode
+from laplacebook.beyond.run_chains import chains_of, run_chains
 from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.sparse_effects import SparseEffects
-from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
 from laplacebook.model.start import off_centre
@@ -43,9 +43,10 @@ _GROWTH = 2**0.25  # of the number of points with that, for each hyperparameter,
 _LONG_TAILED = (1.0, 1.25)
 _SMALL = {"dense": 8000, "sparse": 1000}  # points, whatever they hold
 _NUMBERS = 2**26  # of the Cholesky factors of all points: 512 MiB
-_RISK = 1e-3  # of the mass, beside points at which the effects have no mode
-_ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
-_ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
+_RISK = (
+    1e-3  # of the mass, beside points at which the effects have no mode; or of the points of chains
+)
+_DIVERGED = 0.01  # of the draws: fewer are told
 _TAIL = 20.0  # standard deviations, or units if these are more: from there to twice as far it has to fall
 _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
 
@@ -74,10 +75,17 @@ def nested(
     quadratic function of h fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.7. Where it is
     quadratic, nothing is approximated but an integral by a grid.
 
+    Of more than six coordinates h is drawn instead, by the No-U-Turn sampler on the same log marginal, in eight chains
+    with a fixed key that begin about its mode, until split R-hat is at most 1.01 and each coordinate is worth 1,000
+    independent draws, or for 1,000 draws of each chain. Each draw then is what a point of the grid is, with the same
+    corrections; the print says how many there are, what they are worth, and that NUTS drew them. The log evidence is
+    that of bridge sampling, with its standard error.
+
     Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
-    those that hold a hundredth of the mass, too. Of the effects given h one mode is counted. Where a few searches, at
-    points of the grid, find others with a hundredth of the mass there, as where signs may change, the fit is doubtful
-    and ``diagnose`` calls it bad. That none is found proves nothing; :func:`~laplacebook.diagnose` searches again.
+    those that hold a hundredth of the mass, too; chains begin at each. Of the effects given h one mode is counted.
+    Where a few searches, at points of the grid, find others with a hundredth of the mass there, as where signs may
+    change, the fit is doubtful and ``diagnose`` calls it bad. That none is found proves nothing;
+    :func:`~laplacebook.diagnose` searches again.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
@@ -102,7 +110,7 @@ def nested(
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
             an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
-        over: the names of the hyperparameters; with up to six coordinates together.
+        over: the names of the hyperparameters; with up to six coordinates together a grid is laid.
         structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
             thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.
@@ -114,9 +122,10 @@ def nested(
         ValueError: ``over`` names no latent site, or leaves none; there is no such structure; the model has no
             hyperparameter; within a compiled program.
         UnsupportedModel: as :func:`~laplacebook.laplace` says, of a Hessian that should be sparse, too; the
-            prior of a hyperparameter depends on an effect; they have more than six coordinates.
+            prior of a hyperparameter depends on an effect.
         NotConverged: the posterior of the hyperparameters has no mode, does not fall on all sides (so it
-            may be improper), or is too rough for a grid.
+            may be improper), or is too rough for a grid; chains disagree (R-hat above 1.01), are worth fewer than
+            400 draws, or more than a hundredth of their draws have diverged.
         LaplaceError: where the hyperparameters have some of their mass, the effects have no mode: as
             :func:`~laplacebook.laplace` says there.
 
@@ -126,7 +135,7 @@ def nested(
     ...     with numpyro.plate("groups", y.size):
     ...         z = numpyro.sample("z", dist.Normal(0, tau))
     ...         numpyro.sample("y", dist.Normal(z, 1), obs=y)
-    >>> nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    >>> nested(groups, np.array([2.0, -1.0, 0.5, -3.0]))
     Nested Laplace approximation of groups, D = 5
       site     mean      sd       5 %     95 %
       tau     1.699  0.8082    0.5549    3.179
@@ -150,38 +159,45 @@ def nested(
     return _Search(density, names, structure).result()
 
 
-class _Search:
-    """The steps of one call, and what its errors need to know."""
+class _Search(Refusals):
+    """The steps of one call."""
 
     def __init__(self, density: ModelDensity, over: tuple[str, ...], structure: str) -> None:
         self.density = density
         self.structure = structure
-        self.effects = (SparseEffects if structure == "sparse" else Effects)(density, over)
+        self.size = sum(site.size for site in density.sites if site.name in over)
+        kind = SparseEffects if structure == "sparse" else Effects
+        self.effects = kind(density, over, often=self.size not in SPACING)
         of_hyper, of_effects = self.effects.places
-        self.size = of_hyper.size
-        self.of_hyper = of_hyper
-        if self.size not in SPACING:
-            raise UnsupportedModel(
-                f"{', '.join(over)} have {self.size} coordinates together: a grid is laid over six at most.",
-                remedy=f"name fewer as over=, if the others are near Gaussian; or sample them, with the "
-                f"effects integrated out: NUTS(marginalize({density.name}, {self._effect_names})).",
-            )
         start = np.asarray(middle(density), float)
         start = off_centre(start, np.full(start.shape, np.inf))
         self.start = start[of_hyper]
         self.known = KnownPoints(self.effects, start[of_effects])
 
-    @property
-    def _effect_names(self) -> list[str]:
-        return [site.name for site in self.density.sites if site.name not in self.effects.over]
-
     def result(self) -> NestedApproximation:
-        grid = self._whole_grid()
+        grid = self._whole_grid() if self.size in SPACING else self._chains()
         law = skewed_by_shifts if self.structure == "sparse" else SkewedEffects.of
-        skewed = law(self.effects, grid.conditional)
-        heights = grid.conditional.log_marginal + skewed.correction(grid.place)
-        grid = grid._replace(conditional=grid.conditional._replace(log_marginal=heights))
-        return NestedApproximation(self.effects, grid, skewed.corrected(heights), self.known.start)
+        skewed = law(self.effects, grid.conditional, grid.log_weights)
+        grid = grid.corrected(skewed)
+        skewed = skewed.corrected(grid.log_weights)
+        return NestedApproximation(self.effects, grid, skewed, self.known.start)
+
+    def _chains(self) -> Chains:
+        """Draws by NUTS, with chains that begin at the mode and at those that other searches end at."""
+        mode = self._mode()
+        scale = np.linalg.norm(mode.axes, axis=1)
+        self._require_tails(mode, scale)
+        searches = _SEARCHES[self.structure]
+        others = other_modes(self.known, Alone(mode), jax.random.key(0), searches)
+        for other in others:
+            self._require_effects(other)
+        modes = sorted([mode, *others], key=lambda one: -one.height)
+        run = run_chains(self.known, modes)
+        if len(run.failed) > _RISK * run.points:
+            raise self._no_effects(run.failed[0])
+        if run.divergences > _DIVERGED * run.heights.size or not run.is_sound:
+            raise self._no_agreement(run)
+        return chains_of(self.known, run, modes[0])
 
     def _mode(self) -> OuterMode:
         starts, heights = self._sound(self.start[None])
@@ -297,87 +313,6 @@ class _Search:
             if np.isfinite(far) and far > near - 1:
                 raise self._no_mode(mode.point + way, way)
 
-    @property
-    def _over(self) -> str:
-        return " and ".join(map(repr, self.effects.over))
-
-    @property
-    def _sampler(self) -> str:
-        return (
-            f"sample {self._over} with the effects integrated out: "
-            f"NUTS(marginalize({self.density.name}, {self._effect_names})); or sample everything."
-        )
-
-    def _not_held(self, modes: list[OuterMode]) -> LaplaceError:
-        places = "; ".join(_listed(self._values(one.point)) for one in modes)
-        return NotConverged(
-            f"The posterior of {self._over} has {len(modes)} modes, whose widths are so different that no grid "
-            f"of equal distances holds them: {places}.",
-            causes=["a mixture of regimes, one much narrower than the other"],
-            remedy=self._sampler,
-        )
-
-    def _values(self, hyper: np.ndarray) -> dict[str, np.ndarray]:
-        """The hyperparameters on the scale of the model."""
-        u = self.effects.joined(hyper, self.known.start)
-        values = jax.device_get(values_at(self.density, jnp.asarray(u, float)[None]))
-        return {name: np.asarray(values[name][0]) for name in self.effects.over}
-
-    def _no_effects(self, hyper: np.ndarray) -> LaplaceError:
-        """Why the effects have no mode there, in the words of a fit of them alone."""
-        way = hyper - self.start
-        on_it = self.start + np.multiply.outer(_ON_THE_WAY, way)
-        if abs(way).max() > _ENDLESS and abs(np.diff(self.known.heights(on_it, 1 + abs(way)))) < 1:
-            return self._no_mode(on_it[-1], way)
-        marginal = MarginalModel(self.density.model, tuple(self._effect_names), self.structure)
-        args, kwargs = self.density.arguments
-        values = self._values(hyper)
-        try:
-            found = marginal.given(values, *args, **kwargs)
-        except LaplaceError as refused:
-            return marginal.refusal(values, refused)
-        there = self.effects.given(hyper[None], np.asarray(found.mode_vector, float)[None])
-        where, names = "to all sides", found.density.coordinate_names()
-        if np.isfinite(there.log_marginal[0]) and (level := self.effects.level(there)) is not None:
-            where = f"along {names[level]}"
-        words = f"Newton's method found no mode beside which the log joint falls {where}."
-        causes = ["a second mode", "a log joint that levels off"]
-        failed = NotConverged(words, causes=causes, remedy=self._sampler)
-        return marginal.refusal(values, failed)
-
-    def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:
-        names = [
-            name
-            for s in self.density.sites
-            if s.name in self.effects.over
-            for name in s.coordinate_names()
-        ]
-        farthest = int(np.argmax(abs(way)))
-        return NotConverged(
-            f"The posterior of {self._over}, with the effects integrated out, has no mode: it does not fall "
-            f"along {names[farthest]} beyond {_listed(self._values(point))}.",
-            causes=[
-                "an improper or very vague prior of a scale, under which the posterior is improper, too",
-                "a prior of a scale on which the data say nothing",
-            ],
-            remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible.",
-        )
-
-    def _does_not_fall(self, grid: Grid) -> LaplaceError:
-        heights = grid.conditional.log_marginal
-        far = int(np.argmax(abs(grid.place).max(axis=1) * (heights > heights.max() - 8)))
-        fallen = heights.max() - heights[far]
-        return NotConverged(
-            f"The posterior of {self._over} does not fall on all sides: at "
-            f"{_listed(self._values(grid.conditional.hyper[far]))} its logarithm is only {fallen:.1f} below the "
-            "highest, so that a grid does not hold its mass.",
-            causes=[
-                "an improper prior of a hyperparameter, under which the posterior is improper, too",
-                "a prior with a very long tail, on which the data say nothing",
-            ],
-            remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible.",
-        )
-
 
 def _deeper(at: At, grid: Grid, most: int) -> Grid | None:
     """The finest of those that are one step deeper, if one has no more points than it may."""
@@ -390,7 +325,3 @@ def _deeper(at: At, grid: Grid, most: int) -> Grid | None:
             if deeper.ends and not deeper.is_full:
                 return deeper
     return None
-
-
-def _listed(values: dict[str, np.ndarray]) -> str:
-    return ", ".join(f"{k} = {np.array2string(v, precision=3)}" for k, v in values.items())

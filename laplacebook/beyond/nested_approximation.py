@@ -1,4 +1,4 @@
-"""What ``nested`` returns: hyperparameters on a grid, and effects as a mixture over it."""
+"""What ``nested`` returns: hyperparameters on a grid, or drawn, and effects as a mixture over that."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,12 +16,15 @@ from laplacebook.base.progress import progress
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import Conditional, Effects
 from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
+    DENSE,
     HyperMarginal,
     hyper_marginals,
     plot_hyper_marginals,
+    width_of,
 )
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
@@ -46,8 +49,6 @@ _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
 # as most: all layers have the same share of a mean that does not exist.
 _LONG = {1: 0.1, 2: 0.5}
-
-
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
 _TOGETHER = 2**23  # numbers of draws, at one time
@@ -74,27 +75,29 @@ class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
 
     p(h | D) is known at the points of a grid, and between them by a spline; p(z | D) is the mixture over
-    the grid of the Gaussian approximations of z given h. Each marginal of it has the shape of the log joint along
+    the grid of the Gaussian approximations of z given h. Of more than six coordinates of h both are known at draws
+    of NUTS, and the mixture is over up to 2,048 of these. Each marginal of it has the shape of the log joint along
     the line on which this effect moves and the others follow with their conditional means, tilted by a slope
     for their determinant: the simplified Laplace approximation of Rue, Martino and Chopin (2009, section
     3.2.3). Together the effects keep the Gaussian copula.
 
     Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of
-    the grid; those of all other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a
-    standard error of about a hundredth of the standard deviation. Of more than 2,048 effects there are fewer
-    draws (of 20,000 effects 838), whose quantiles have a few hundredths.
+    the grid, or those of the draws of NUTS; those of all other sites come from 8,192 draws with a fixed key, in
+    pairs to both sides, with a standard error of about a hundredth of the standard deviation (over draws of NUTS
+    :attr:`moment_error` says it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose
+    quantiles have a few hundredths.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         effects: the log joint, and the names of the hyperparameters.
-        grid: the grid, and the effects at its points.
+        grid: the grid, and the effects at its points; or draws by NUTS, and the effects at some of them.
         skewed: how the effects given the hyperparameters differ from a Gaussian.
         start: of a search for the effects that has no neighbour, shape (d,).
     """
 
     effects: Effects
-    grid: Grid
+    grid: Grid | Chains
     skewed: SkewedEffects
     start: np.ndarray
 
@@ -115,8 +118,18 @@ class NestedApproximation(ByDraws):
 
     @property
     def log_evidence(self) -> float:
-        """The log evidence, by the trapezoidal rule over all points of the grid."""
+        """The log evidence, by the trapezoidal rule over all points of the grid; of draws by bridge sampling.
+
+        Raises:
+            NotConverged: bridge sampling did not settle.
+        """
         return self.grid.log_evidence
+
+    @property
+    def moment_error(self) -> float:
+        """The standard error of its means, in standard deviations, of draws of the hyperparameters."""
+        by_number = super().moment_error
+        return max(by_number, self.grid.worth**-0.5) if isinstance(self.grid, Chains) else by_number
 
     @property
     def mean(self) -> dict[str, Array]:
@@ -124,7 +137,9 @@ class NestedApproximation(ByDraws):
 
         NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
         """
-        return self._where_known(self._each(average), 1)
+        if isinstance(self.grid, Chains):
+            return super().mean
+        return self._where_known(self.grid, self._each(average), 1)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
@@ -132,7 +147,9 @@ class NestedApproximation(ByDraws):
 
         NaN as :attr:`mean`.
         """
-        return self._where_known(self._each(spread), 2)
+        if isinstance(self.grid, Chains):
+            return super().standard_deviation
+        return self._where_known(self.grid, self._each(spread), 2)
 
     @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
@@ -173,7 +190,8 @@ class NestedApproximation(ByDraws):
     def marginals(self) -> tuple[HyperMarginal, ...]:
         """The posterior density of each hyperparameter, in the unconstrained space."""
         scale = np.linalg.norm(self.grid.mode.axes, axis=1)
-        return hyper_marginals(self._hyper_names, *self._points[:2], scale)
+        width = DENSE if isinstance(self.grid, Grid) else width_of(self.grid.worth)
+        return hyper_marginals(self._hyper_names, *self._points[:2], scale, width)
 
     def plot(self, site: str | None = None, probability: float = 0.9) -> "Figure":
         """The posterior densities of the hyperparameters, in the unconstrained space; or of a site, by draws.
@@ -203,7 +221,7 @@ class NestedApproximation(ByDraws):
             searches: how many, one at each point.
         """
         at = self.grid.conditional
-        drawn = systematic(at.log_marginal, searches)
+        drawn = systematic(self.grid.log_weights, searches)
         drawn[0] = np.argmax(at.log_marginal)
         return other_inner_modes(self.effects, at.at(drawn), self.start, key, searches)
 
@@ -224,7 +242,8 @@ class NestedApproximation(ByDraws):
         is of all effects together, so in hundreds of them small errors add up where each marginal is right. Of
         more than 500 sparse effects it is none above 0.8 either, but that a correction to second order, which is
         not made, would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that
-        more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails.
+        more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails; or, of draws, that
+        some have diverged.
         """
         if self.inner_modes is not None:
             return self.inner_modes.told(self.effects)
@@ -245,6 +264,8 @@ class NestedApproximation(ByDraws):
                 f"{self.pareto_k:.2f} of pairs of draws"
                 + (f", {moved:.2f} standard deviations to second order" if moved else "")
             )
+        if isinstance(self.grid, Chains):
+            return self.grid.doubt
         if self.grid.beyond > _BEYOND:
             return (
                 f"about {100 * self.grid.beyond:.0f} % of the posterior of {' and '.join(self.over)} lies beyond the "
@@ -254,14 +275,14 @@ class NestedApproximation(ByDraws):
         return None
 
     def _lines(self) -> list[str]:
-        k, error, skewed = self.skewed.pareto_k, self.grid.error, self.skewed
+        k, skewed, grid = self.skewed.pareto_k, self.skewed, self.grid
         return [
-            f"{' and '.join(self.over)} on a grid of {len(self.grid.place)} points, the others given each "
+            f"{' and '.join(self.over)} {grid.told()}, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
             + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
             *self._told_second_order(),
             *(["no skewness of so many effects is kept, but for their means"] * skewed.is_shift),
-            f"log evidence {self.log_evidence:.4f} (error of the grid about {error:.0e})",
+            *grid.checks(),
             *improper_evidence(self.density),
             *self._told_modes(),
         ]
@@ -277,6 +298,8 @@ class NestedApproximation(ByDraws):
         ]
 
     def _told_modes(self) -> list[str]:
+        if isinstance(self.grid, Chains):
+            return []
         peaks = self.grid.conditional.log_marginal[self.grid.peaks]
         higher = peaks[peaks > peaks.max() - 3]
         return [f"{len(higher)} modes on the grid, all counted"] if len(higher) > 1 else []
@@ -295,7 +318,7 @@ class NestedApproximation(ByDraws):
         at, correction = self.grid.conditional, self.skewed.second_order(self.grid.place)
         if correction is None:
             return None
-        logs = np.stack([at.log_marginal, at.log_marginal + correction])
+        logs = self.grid.log_weights + np.stack([np.zeros_like(correction), correction])
         sums = np.logaddexp.reduce(logs, axis=1)
         weights = np.exp(logs - sums[:, None])
         before, after = weights @ at.hyper
@@ -303,16 +326,16 @@ class NestedApproximation(ByDraws):
         return (after - before) / spread, float(sums[1] - sums[0])
 
     @np.errstate(all="ignore")
-    def _where_known(self, moments: dict[str, Array], power: int) -> dict[str, Array]:
-        at = self.grid.conditional
+    def _where_known(self, grid: Grid, moments: dict[str, Array], power: int) -> dict[str, Array]:
+        at = grid.conditional
         weights = np.exp(at.log_marginal - at.log_marginal.max())
-        outermost = weights < np.exp(-self.grid.depth)
+        outermost = weights < np.exp(-grid.depth)
         values = self._values(self.effects.joined(at.hyper, at.mode))
         for name in self.over:
             away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power
             beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
             share = beyond / np.tensordot(weights, away, axes=1)
-            least = _LONG[power] * (DEPTH / self.grid.depth if power == 1 else 1)
+            least = _LONG[power] * (DEPTH / grid.depth if power == 1 else 1)
             known = np.where(share > least, np.nan, moments[name])
             moments[name] = jnp.asarray(known, float)
         return moments
@@ -337,7 +360,9 @@ class NestedApproximation(ByDraws):
         }
 
     def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
-        """The points of the hyperparameters fill the cells of the grid, and reach beyond as many draws."""
+        """The points of the hyperparameters fill the cells of a grid, and reach beyond as many draws."""
+        if isinstance(self.grid, Chains):
+            super()._require_levels(levels)
 
     @cached_property
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:
@@ -349,7 +374,7 @@ class NestedApproximation(ByDraws):
 
     @cached_property
     def _points(self) -> SmoothPoints:
-        return smooth_points(self.grid)
+        return self.grid.points if isinstance(self.grid, Chains) else smooth_points(self.grid)
 
     @cached_property
     @by_one_thread

@@ -1,6 +1,8 @@
 """Modes of the hyperparameters that a grid does not hold."""
 
+from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import jit_quickly
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import KnownPoints
@@ -21,6 +24,29 @@ _ROUNDS = 15  # of each search
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
 _PEAKS = 4
 _SHARE = 0.01  # of the mass: with less a mode does not matter
+
+
+class Alone(NamedTuple):
+    """A mode by itself, in the place of a grid about it."""
+
+    mode: OuterMode
+
+    @property
+    def log_evidence(self) -> float:
+        """By Laplace's method."""
+        return self.mode.log_mass
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether it tells where the mass is."""
+        return True
+
+    def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
+        """Whether h lies near it."""
+        return self.mode.is_near(hyper)
+
+
+Seen = Grid | Chains | Alone
 
 
 def prior_draws(
@@ -77,7 +103,7 @@ def _draws(
 
 
 def other_modes(
-    points: KnownPoints, grid: Grid, key: Key[Array, ""], searches: int
+    points: KnownPoints, grid: Seen, key: Key[Array, ""], searches: int
 ) -> list[OuterMode]:
     """Modes with more than a hundredth of the mass of a grid beside it, by searches from draws of the prior.
 
@@ -86,7 +112,7 @@ def other_modes(
 
     Args:
         points: the log marginal.
-        grid: about the mode that is known.
+        grid: about the mode that is known; or draws, or this mode alone.
         key: of the draws.
         searches: how many.
     """
@@ -100,7 +126,9 @@ def other_modes(
 
     draws = prior_draws(points.effects, key, searches)
     starts = _across_a_valley(points.heights, draws, grid.mode.point)
-    peaks = () if grid.is_fine else grid.conditional.hyper[grid.peaks[:_PEAKS]]
+    peaks: Iterable[np.ndarray] = ()
+    if isinstance(grid, Grid) and not grid.is_fine:
+        peaks = grid.conditional.hyper[grid.peaks[:_PEAKS]]
     for start in (*peaks, *starts):
         mode = outer_mode(points.heights, start, _ROUNDS, known)
         if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
@@ -108,7 +136,7 @@ def other_modes(
     return found
 
 
-def mass_beside(modes: list[OuterMode], grid: Grid) -> float:
+def mass_beside(modes: list[OuterMode], grid: Seen) -> float:
     """What modes beside a grid hold of the mass that is on it, by Laplace's method."""
     return float(np.sum(np.exp([one.log_mass - grid.log_evidence for one in modes])))
 

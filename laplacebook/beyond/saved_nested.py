@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import AnyConditional, Conditional
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.sparse_conditional import SparseConditional
@@ -33,7 +34,7 @@ class StoredNested(NamedTuple):
     Attributes:
         sites: the latent sites.
         over: the names of the hyperparameters.
-        grid: the grid, and the effects at its points.
+        grid: the grid, and the effects at its points; or draws, and the effects at some of them.
         skewed: what makes the effects skew, by the names of the attributes of ``SkewedEffects``.
         start: of a search for the effects.
         seen: the log likelihood, the log prior and the values of the sites at some draws.
@@ -42,7 +43,7 @@ class StoredNested(NamedTuple):
 
     sites: tuple[Site, ...]
     over: tuple[str, ...]
-    grid: Grid
+    grid: Grid | Chains
     skewed: dict[str, Any]
     start: np.ndarray
     seen: tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
@@ -95,10 +96,12 @@ def parse_nested(archive: Archive) -> StoredNested:
     """
     arrays, sites = archive.arrays, archive.sites
     skewed = within(arrays, _SKEWED)
+    of_grid = within(arrays, _GRID)
+    kind: Any = Chains if "draws" in of_grid else Grid
     stored = StoredNested(
         sites,
         tuple(archive.header["over"]),
-        _record(Grid, within(arrays, _GRID)),
+        _record(kind, of_grid),
         {name: skewed[name] for name in ("chosen", "index", "log_ratios")}
         | {name: skewed.get(name) for name in ("image", "expansion")},
         arrays["start"],
@@ -118,6 +121,10 @@ def parse_nested(archive: Archive) -> StoredNested:
         shapes += [x.shape for x in (at.log_roots, at.entries, at.left, at.middle)]
         right += [(points,), (points, at.layout.rows.size)]
         right += [(points, effects, rank), (points, rank, rank)]
+    if isinstance(stored.grid, Chains):
+        draws = stored.grid.draws.shape
+        shapes += [draws[2:], stored.grid.heights.shape, stored.grid.correction.shape]
+        right += [(hyper,), draws[:2], draws[:2]]
     if shapes != right:
         raise ValueError("its arrays do not fit together")
     if isinstance(at, SparseConditional):

@@ -29,24 +29,27 @@ _NUMBERS = 2**23  # of draws, at one time
 _CUBES = 8  # draws for the cubic terms at each point
 
 
-def skewed_by_shifts(effects: Effects, nodes: AnyConditional) -> SkewedEffects:
+def skewed_by_shifts(
+    effects: Effects, nodes: AnyConditional, log_weights: Float[np.ndarray, " K"]
+) -> SkewedEffects:
     """As ``SkewedEffects.of``, with the slope of each marginal from the mean that is known to first order.
 
     Of more than 4,096 effects no lines are looked at: each marginal is Gaussian, about that mean.
 
     Args:
         effects: the log joint.
-        nodes: the approximations at the points of a grid.
+        nodes: the approximations at the points of a grid, or at draws.
+        log_weights: of the nodes, shape (K,).
     """
     assert isinstance(effects, SparseEffects) and isinstance(nodes, SparseConditional)
     order, size = np.lexsort(nodes.hyper.T), nodes.mode.shape[1]
-    picked = order[systematic(nodes.log_marginal[order], PAIRS // TOGETHER)]
+    picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
     ratios, odd = _pairs(effects, nodes, picked)
     index = np.repeat(picked, TOGETHER)
     if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
         return SkewedEffects(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
     number = int(np.clip(LINES // size, FEWEST, MOST)) if size <= LINES else MOST
-    chosen = np.unique(order[systematic(nodes.log_marginal[order], number)])
+    chosen = np.unique(order[systematic(log_weights[order], number)])
     images = np.stack([_image_at(effects, nodes.at([k])) for k in chosen])
     found = SkewedEffects(effects, nodes, chosen, images, index, ratios)
     even = ratios - np.logaddexp(odd, -odd) + np.log(2)

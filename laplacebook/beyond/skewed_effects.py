@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from scipy.special import ndtr
 
 from laplacebook.base.weights import USABLE, pareto_k
@@ -21,6 +21,7 @@ PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard de
 FINE = np.linspace(-6, 6, 241)
 FLOOR = -60.0  # nats: what is lower is nowhere
 _LEAST = 0.1  # of a ratio: less is noise
+_FEW = 6  # coordinates: of more a whole quadratic function would have a term for every few pairs
 ROUNDING = 1e-3  # nats: a Gaussian has no more
 
 
@@ -56,15 +57,18 @@ class SkewedEffects:
     expansion: Float[np.ndarray, " P"] | None = None
 
     @classmethod
-    def of(cls, effects: Effects, nodes: AnyConditional) -> "SkewedEffects":
+    def of(
+        cls, effects: Effects, nodes: AnyConditional, log_weights: Float[np.ndarray, " K"]
+    ) -> "SkewedEffects":
         """Looked at where the nodes have their mass.
 
         Args:
             effects: the log joint.
-            nodes: the approximations at the points of a grid.
+            nodes: the approximations at the points of a grid, or at draws.
+            log_weights: of the nodes, shape (K,): of a grid the log marginal.
         """
         order = np.lexsort(nodes.hyper.T)
-        picked = order[systematic(nodes.log_marginal[order], PAIRS // TOGETHER)]
+        picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
         index = np.repeat(picked, TOGETHER)
         normal = np.random.default_rng(0).standard_normal((PAIRS, nodes.mode.shape[1]))
         offset = nodes.offsets(index, normal)
@@ -76,7 +80,7 @@ class SkewedEffects:
         if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
             return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
         number = int(np.clip(LINES // normal.shape[1], FEWEST, MOST))
-        chosen = np.unique(order[systematic(nodes.log_marginal[order], number)])
+        chosen = np.unique(order[systematic(log_weights[order], number)])
         residuals = residuals_of(effects, nodes.at(chosen))
         near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
@@ -105,43 +109,47 @@ class SkewedEffects:
         weights = np.exp(-(np.linspace(FINE[0], FINE[-1], self.image.shape[-1]) ** 2) / 2)
         return np.mean(self.image @ weights, axis=0) / weights.sum()
 
-    def correction(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"]:
+    def correction(
+        self, places: Real[np.ndarray, "K H"], at: Real[np.ndarray, "P H"] | None = None
+    ) -> Float[np.ndarray, " P"]:
         """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
 
-        As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise;
-        beyond the middle 98 % of the pairs it is that at the edge. Zero where the ratios have too heavy a
-        tail for a mean (a k-hat above 0.7).
+        As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise, and of
+        more than six coordinates without products of two of them; beyond the middle 98 % of the pairs it is that at
+        the edge. Zero where the ratios have too heavy a tail for a mean (a k-hat above 0.7).
 
         Args:
-            places: of the points on the grid, shape (K, H).
+            places: of the nodes, as on a grid, shape (K, H).
+            at: places of other points, shape (P, H); by default those of the nodes.
         """
+        at = places if at is None else at
         if self.image is None or not self.pareto_k <= USABLE:
-            return np.zeros(len(places))
-        return np.log(np.maximum(self._fitted(places, np.exp(self.log_ratios)), _LEAST))
+            return np.zeros(len(at))
+        return np.log(np.maximum(self._fitted(places, np.exp(self.log_ratios), at), _LEAST))
 
-    def second_order(self, places: Int[np.ndarray, "K H"]) -> Float[np.ndarray, " K"] | None:
+    def second_order(self, places: Real[np.ndarray, "K H"]) -> Float[np.ndarray, " K"] | None:
         """That logarithm by its expansion to second order, fitted likewise, where it is zero in :meth:`correction`.
 
         Its terms are sums over the effects, which a ratio is not. None where it is not known.
 
         Args:
-            places: of the points on the grid, shape (K, H).
+            places: of the nodes, shape (K, H).
         """
-        return None if self.expansion is None else self._fitted(places, self.expansion)
+        return None if self.expansion is None else self._fitted(places, self.expansion, places)
 
     def _fitted(
-        self, places: Int[np.ndarray, "K H"], values: Float[np.ndarray, " P"]
-    ) -> Float[np.ndarray, " K"]:
+        self,
+        places: Real[np.ndarray, "K H"],
+        values: Float[np.ndarray, " P"],
+        at: Real[np.ndarray, "Q H"],
+    ) -> Float[np.ndarray, " Q"]:
         low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
-        x = np.clip(places, low, high)
-        size = x.shape[1]
-        squares = [x[:, i] * x[:, j] for i in range(size) for j in range(i + 1)]
-        terms = np.stack([np.ones(len(x)), *x.T, *squares], axis=1)
-        return terms @ np.linalg.lstsq(terms[self.index], values, rcond=None)[0]
+        here, there = (_quadratic(np.clip(x, low, high)) for x in (places, at))
+        return there @ np.linalg.lstsq(here[self.index], values, rcond=None)[0]
 
-    def corrected(self, log_marginal: Float[np.ndarray, " K"]) -> "SkewedEffects":
-        """The same, with another log marginal at its points."""
-        return replace(self, nodes=self.nodes._replace(log_marginal=log_marginal))
+    def corrected(self, log_weights: Float[np.ndarray, " K"]) -> "SkewedEffects":
+        """The same, with these log weights of its nodes."""
+        return replace(self, nodes=self.nodes._replace(log_marginal=log_weights))
 
     def draws(self) -> Float[np.ndarray, "S D"]:
         """Of all coordinates, 8,192 of equal weight, or fewer of many, with hyperparameters at the nodes."""
@@ -213,6 +221,13 @@ class SkewedEffects:
                 x[near == j] = _interpolated(self.image[j], x[near == j])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
+
+
+def _quadratic(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
+    """The terms of a quadratic function of few coordinates; of many without their products."""
+    size = x.shape[1]
+    products = [(i, j) for i in range(size) for j in range(i + 1) if size <= _FEW or i == j]
+    return np.stack([np.ones(len(x)), *x.T, *(x[:, i] * x[:, j] for i, j in products)], axis=1)
 
 
 def ratios_of(

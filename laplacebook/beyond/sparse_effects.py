@@ -70,13 +70,17 @@ class SparseEffects(Effects):
         return self.marginal.model.density_given(known, *args, **kwargs)
 
     def given(
-        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+        self,
+        hyper: Float[np.ndarray, "K H"],
+        start: Float[np.ndarray, "K d"],
+        passable: float = 0.0,
     ) -> SparseConditional:
         """A certified search at every point, one after the other, from where each begins.
 
         Args:
             hyper: h, shape (K, H).
             start: z where the search begins, shape (K, d).
+            passable: of no use, as each search ends as near to the mode as its certificate asks.
         """
         integral = self.integral
         layout, size, rank = integral.pattern.layout, start.shape[1], self.rank
@@ -96,6 +100,27 @@ class SparseEffects(Effects):
             found.entries[k] = precision.entries
             found.left[k], found.middle[k] = precision.left, precision.middle
         return found
+
+    def followed(
+        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+    ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K H"], Float[np.ndarray, "K d"]]:
+        """The log marginal at every point, NaN where there is no mode; its gradient, and the modes.
+
+        Args:
+            hyper: h, shape (K, H).
+            start: z where the search begins, shape (K, d).
+        """
+        integral = self.integral
+        heights = np.full(len(hyper), np.nan)
+        slopes, modes = np.full(hyper.shape, np.nan), np.full(start.shape, np.nan)
+        for k in range(len(hyper)):
+            integral.begin_at(start[k])
+            u = jnp.asarray(hyper[k], float)
+            loss, slope = _loss_and_slope(self.marginal.density, u, whole=integral)
+            if np.isfinite(loss):
+                heights[k], slopes[k] = -float(loss), -np.asarray(slope, float)
+                modes[k] = integral.found()[0]
+        return heights, slopes, modes
 
     def follows_gradient(self, at: AnyConditional) -> bool:
         """True: without that no mode is certified."""
@@ -151,3 +176,10 @@ def _work(density: ModelDensity, *_: Any, **__: Any) -> int:
 def _loss(density: ModelDensity, hyper: Array, whole: SparseIntegral) -> Array:
     """The negative log marginal; another program for another integral, which is in it."""
     return density.loss(hyper)[0]
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="whole")
+def _loss_and_slope(
+    density: ModelDensity, hyper: Array, whole: SparseIntegral
+) -> tuple[Array, Array]:
+    return jax.value_and_grad(lambda h: density.loss(h)[0])(hyper)

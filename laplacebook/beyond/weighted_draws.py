@@ -15,6 +15,7 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import defined, mean_of_weights
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
 from laplacebook.beyond.nested_approximation import NestedApproximation
@@ -35,7 +36,7 @@ class WeightedDraws(NamedTuple):
         u: in the coordinates of the fit, shape (S, D).
         log_weights: the log joint less the log density of each, shape (S,).
         together: so many after each other depend on one another; S is a multiple of it.
-        rounding: of the log joint.
+        rounding: of the log joint; of draws by NUTS with the error of the integral by which their density is divided.
     """
 
     u: np.ndarray
@@ -183,7 +184,8 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     log_q = skewed.log_densities(given, index, effects - given.mode[index])
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
     weights = defined(log_joint - log_q, fit.density.name, "draws")
-    return WeightedDraws(u, weights, TOGETHER, _rounding(log_joint))
+    of_density = fit.grid.error if isinstance(fit.grid, Chains) else 0.0
+    return WeightedDraws(u, weights, TOGETHER, float(np.hypot(_rounding(log_joint), of_density)))
 
 
 def _rounding(heights: Float[np.ndarray, " S"]) -> float:

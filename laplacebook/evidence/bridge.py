@@ -100,7 +100,7 @@ def bridge_sampling(
             f"is too small for {points.dtype}."
         )
     drawn = defined(drawn, approx.density.name, "posterior draws")
-    return _bridge(np.asarray(drawn, float).reshape(chains, -1), np.asarray(proposed, float))
+    return bridge(np.asarray(drawn, float).reshape(chains, -1), np.asarray(proposed, float))
 
 
 def _log_ratio(density: ModelDensity, mode: Array, precision: Precision, u: Array) -> Array:
@@ -108,7 +108,7 @@ def _log_ratio(density: ModelDensity, mode: Array, precision: Precision, u: Arra
     return density.log_joint(u) + precision.log_volume() + offset @ precision.matvec(offset) / 2
 
 
-def _bridge(drawn: np.ndarray, proposed: np.ndarray) -> Estimate:
+def bridge(drawn: np.ndarray, proposed: np.ndarray) -> Estimate:
     """The optimal bridge between log ratios p(D, u) / q(u) at posterior draws and at draws from q."""
     share = drawn.size / (drawn.size + proposed.size)
 

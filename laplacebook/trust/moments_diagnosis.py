@@ -12,6 +12,7 @@ from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.table import Table
 from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.weighted_draws import WeightedDraws
 from laplacebook.fit.laplace import log_joint
@@ -21,6 +22,7 @@ from laplacebook.trust.judged import Judged
 from laplacebook.trust.moments import Moments, moments
 from laplacebook.trust.verdict import (
     Finding,
+    of_chains,
     of_evidence,
     of_grid,
     of_inner_modes,
@@ -219,9 +221,12 @@ class NestedDiagnosis(MomentsDiagnosis):
         return "usable"
 
     def _more(self) -> list[Finding]:
-        return [of_grid(self.approx.grid.error), *super()._more()]
+        grid = self.approx.grid
+        if isinstance(grid, Chains):
+            return [of_chains(grid.worth, grid.divergences, grid.error), *super()._more()]
+        return [of_grid(grid.error), *super()._more()]
 
     @property
     def _about(self) -> str:
-        over, grid = " and ".join(self.approx.over), self.approx.grid
-        return f"{super()._about}, {over} on a grid of {len(grid.place)} points"
+        over = " and ".join(self.approx.over)
+        return f"{super()._about}, {over} {self.approx.grid.told()}"

@@ -201,6 +201,20 @@ def of_grid(error: float) -> Finding:
     return Finding(level, f"error of the grid {error:.1g} ({bounds[level]})")
 
 
+def of_chains(worth: float, divergences: int, error: float) -> Finding:
+    """How well the draws of NUTS tell the hyperparameters of a nested approximation.
+
+    Args:
+        worth: how many independent draws they are worth.
+        divergences: transitions whose energy rose too far.
+        error: of the log evidence by bridge sampling.
+    """
+    level = _graded(error, *EVIDENCE) if divergences == 0 else "usable"
+    number = f"{divergences:,}" if divergences else "none"
+    told = f"draws of NUTS worth {worth:,.0f}, of which {number} diverged"
+    return Finding(level, f"{told}; log evidence by bridge sampling to {error:.1g}")
+
+
 def of_modes(number: int, share: float, rise: float, starts: int) -> Finding:
     """What other modes there are.
 

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
-from tests.beyond.practice import MODELS
 
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 Y = np.array([0.3, -0.5, 1.3, 0.2, -1.1, 0.7])
@@ -42,14 +41,6 @@ def flat_effect_in_part(y, edge):
     w = numpyro.sample("w", FLAT)
     numpyro.factor("w has a prior", jnp.where(s > edge, -(w**2) / 2, 0))
     numpyro.sample("y", dist.Normal(s, 1), obs=y)
-
-
-ONES = np.ones(7)
-
-
-def seven(y):
-    s = numpyro.sample("s", dist.HalfNormal(1).expand([7]).to_event(1))
-    numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, s).to_event(1)), 1), obs=y)
 
 
 def labelled(g, y):
@@ -94,7 +85,7 @@ def no_counts(y):
 
 
 X = np.linspace(-2, 2, 8)
-NAN, LOUD = np.where(np.arange(6) == 2, np.nan, Y), MODELS["horseshoe"]
+NAN = np.where(np.arange(6) == 2, np.nan, Y)
 HERE = "cannot be integrated out where"
 REFUSED = {
     "no effect": (effects, (Y,), ["tau", "z"], ValueError, "none would be left as an effect"),
@@ -102,14 +93,6 @@ REFUSED = {
     "no name": (effects, (Y,), [], ValueError, "over is the name, or names"),
     "an effect": (effects, (Y,), "z", lb.UnsupportedModel, "name 'tau' in over as well"),
     "no hyperparameter": (no_hyperparameter, (Y,), None, lb.UnsupportedModel, "no hyperparameter"),
-    "seven": (
-        seven,
-        (ONES,),
-        None,
-        lb.UnsupportedModel,
-        "s have 7 coordinates .* NUTS.marginalize",
-    ),
-    "horseshoe": (LOUD.model, LOUD.args, None, lb.UnsupportedModel, "have 12 coordinates together"),
     "discrete": (discrete, (Y,), None, lb.UnsupportedModel, "'k' is discrete"),
     "NaN": (effects, (NAN,), None, lb.NonFinite, "argument 'y' has 1 NaN, first at .2."),
     "labels": (labelled, (np.arange(1, 4), Y[:3]), None, lb.NonFinite, "'g' has the label 3"),

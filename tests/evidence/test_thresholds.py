@@ -10,7 +10,7 @@ import pytest
 import laplacebook as lb
 from laplacebook.evidence import quadrature
 from laplacebook.evidence.ascent import Objective, ascend
-from laplacebook.evidence.bridge import _bridge
+from laplacebook.evidence.bridge import bridge
 from laplacebook.evidence.evidence_at_fixed_mode import _equal
 from laplacebook.model.observations import same_numbers
 from tests.models import coin, line
@@ -37,13 +37,13 @@ def heavy(nu):
 
 def equal_draws(number):
     """Of as many on each side, all of the same weight."""
-    return float(_bridge(np.zeros((1, number)), np.zeros(number)).standard_error)
+    return float(bridge(np.zeros((1, number)), np.zeros(number)).standard_error)
 
 
 def in_reach(number):
     """Of a hundred draws from q so many have a density under the posterior, and all the same."""
     proposed = np.where(np.arange(100) < number, 0.0, -50.0)
-    return float(_bridge(np.zeros((1, 100)), proposed).standard_error)
+    return float(bridge(np.zeros((1, 100)), proposed).standard_error)
 
 
 def other_units(units):
