@@ -287,7 +287,7 @@ def test_a_constant_is_its_mean():
         found = lb.expectation(tossed(), lambda _: 3.0, method=method)
         assert found.value == pytest.approx(3, rel=1e-12)
         assert found.truncation < 1e-12
-        assert not found.standard_error
+        assert found.standard_error is None or found.standard_error < 1e-12  # rounding
 
 
 @pytest.mark.parametrize(
