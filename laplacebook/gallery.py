@@ -18,10 +18,13 @@ from jaxtyping import Array, Key
 from laplacebook import datasets
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.table import Table
+from laplacebook.beyond.grid import SPACING
+from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.nested import nested
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.laplace import laplace
 from laplacebook.gallery_models import MODELS
+from laplacebook.model.density import ModelDensity
 from laplacebook.trust.diagnose import diagnose
 from laplacebook.trust.slices import INTERVAL
 
@@ -179,7 +182,7 @@ def path(name: str, key: Key[Array, ""], everything: bool = True) -> list[dict[s
     Args:
         name: one of :func:`names`.
         key: a JAX random key.
-        everything: try all remedies but NUTS, and not only until one is judged good or usable.
+        everything: try all remedies but those that sample by NUTS, and not only until one is judged good or usable.
 
     Returns:
         The fit, then each remedy in the order in which ``diagnose`` offers it (the error, where there is no fit):
@@ -209,7 +212,8 @@ def path(name: str, key: Key[Array, ""], everything: bool = True) -> list[dict[s
     found = step(f"lb.laplace({name}, {arguments})", lambda: laplace(model, *data.values()))
     if found is None:
         offered = [(f"lb.nested({name}, {arguments})", lambda: nested(model, *data.values()))]
-        offered *= "nested(" in steps[-1]["why"]
+        density = ModelDensity.of(model, tuple(data.values()))
+        offered *= "nested(" in steps[-1]["why"] and _on_a_grid(density)
     else:
         offered = [
             (one.line, partial(one.make, key))
@@ -220,6 +224,12 @@ def path(name: str, key: Key[Array, ""], everything: bool = True) -> list[dict[s
         if everything or not is_answered():
             step(line, make)
     return steps
+
+
+def _on_a_grid(density: ModelDensity) -> bool:
+    """Whether ``nested`` lays a grid over the hyperparameters of a model, and does not sample them."""
+    over = hyperparameters_of(density, None)
+    return sum(site.size for site in density.sites if site.name in over) <= max(SPACING)
 
 
 def told(name: str, draws: dict[str, Any]) -> dict[str, Any]:
