@@ -16,7 +16,7 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp as host_logsumexp
 from laplacebook.base.pytrees import on_host
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.fit.functions import number_of_draws
 from laplacebook.fit.laplace import by_height, distinct, log_joint
@@ -107,7 +107,7 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
             raise ValueError(
                 f"The fits have other curvatures or structures: {first.settings} and {fit.settings}."
             )
-        here = float(first.density.log_joint(fit.mode_vector))
+        here = float(_log_joint(first.density, fit.mode_vector))
         there = log_joint(fit)
         allowed = float(jnp.finfo(fit.mode_vector.dtype).eps) ** 0.5 * max(1.0, abs(there))
         if not abs(here - there) <= allowed:
@@ -115,6 +115,11 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
                 f"The fits are of other models or other data: at the mode of one of them its log joint is {there:.8g}, "
                 f"and that of the first {here:.8g}. A mixture is of one posterior; lb.compare compares several."
             )
+
+
+@jit_quickly
+def _log_joint(density: ModelDensity, u: Array) -> Array:
+    return density.log_joint(u)
 
 
 @dataclass(frozen=True, repr=False)
