@@ -36,7 +36,10 @@ def features_of(density: ModelDensity, most: int) -> np.ndarray | None:
     if not any(large) or density.placement is not None or not all(map(is_here, leaves)):
         return None
     place = _place_of_features(density.program, most)
-    return None if place is None else np.asarray(leaves[place])
+    if place is None:
+        return None
+    # Whole numbers too: BLAS has products of floating ones alone.
+    return np.asarray(leaves[place]).astype(jnp.result_type(float), copy=False)
 
 
 @lru_cache

@@ -61,8 +61,9 @@ def by_both(monkeypatch):
     [
         (counts, (X, COUNTS), {"structure": "block", "start": {"shift": 1.0}}),
         (line, (X[:, :3], X @ SCALES), {}),
+        (line, (np.int16(np.round(3 * X[:, :3])), X @ SCALES), {}),
     ],
-    ids=["with estimated curvature", "few coordinates"],
+    ids=["with estimated curvature", "few coordinates", "whole numbers"],
 )
 def test_they_end_alike(model, data, options, by_both):
     by_rows, compiled = by_both(model, *data, **options)
