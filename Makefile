@@ -12,7 +12,7 @@ CHAPTERS = $(wildcard book/*.ipynb)
 export JUPYTER_PREFER_ENV_PATH := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Every program that XLA compiles, large or small, is compiled once for both workers, for make test and for make book.
+# Every program that a chapter compiles, large or small, is compiled once for make test and for make book.
 # The key is the program itself and the version of XLA. Not for make bench, which times compilation too.
 test book notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
 test book notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
@@ -22,7 +22,7 @@ test book notebooks: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --x
 test book notebooks: export JAX_TRACEBACK_IN_LOCATIONS_LIMIT := 0
 # The threads of OpenBLAS wait for more by spinning, on the cores that the other worker needs.
 test test-oldest book notebooks: export OPENBLAS_NUM_THREADS := 1
-# One worker may read what another is still writing: JAX says so, and compiles.
+# One chapter may read what another is still writing: JAX says so, and compiles.
 test book notebooks: export PYTHONWARNINGS := ignore:Error reading persistent compilation cache entry
 
 .PHONY: help book preview pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest lock clean

@@ -9,6 +9,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from beartype.roar import BeartypeCallHintViolation
 from jaxtyping._decorator import _destring_annotation
 from xdist.scheduler import LoadScopeScheduling
 
+# To keep on a disk what is compiled as quickly as here takes longer than to compile it again. Chapters, which are
+# other processes, do.
+jax.config.update("jax_enable_compilation_cache", False)
+
 # XLA's older generator of code for loops takes half the time of the default one, and the time of these
 # tests is compilation. XLA reads its flags once: the kernels of the chapters, and make book, take the
 # default, as a reader does.
@@ -28,6 +33,23 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false", prepend=" ")
     jax.jit(lambda x: x + 1)(1.0)
 
+
+def share_compiler_contexts() -> None:
+    """One for a hundred programs: for each, as JAX makes them, takes a sixth of the time of these tests.
+
+    Within another program it is made as ever: what is added to a context may go into the program that is open in it.
+    """
+    from jax._src.interpreters import mlir
+
+    make, number = mlir.make_ir_context, count()
+    of_hundred = functools.lru_cache(maxsize=1)(lambda _: make())
+    mlir.make_ir_context = lambda: (
+        make() if mlir.ir.Context.current else of_hundred(next(number) // 100)
+    )
+
+
+if jax.__version_info__ >= (0, 10):
+    share_compiler_contexts()
 numpyro.enable_x64()
 jaxtyped = jaxtyping.jaxtyped
 
