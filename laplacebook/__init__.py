@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from laplacebook.base.compiler import warn_of_compiler
 from laplacebook.base.errors import (
     DoubtfulFit,
     LaplaceError,
@@ -147,6 +148,9 @@ else:
         found = getattr(import_module(f"laplacebook.{_LATER[name]}"), name)
         globals()[name] = found
         return found
+
+
+warn_of_compiler()
 
 
 def __dir__() -> list[str]:

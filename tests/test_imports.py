@@ -43,7 +43,7 @@ LATE = {
     *("scipy.integrate", "scipy.optimize", "scipy.stats"),
     *("laplacebook.beyond", "laplacebook.evidence", "laplacebook.predictive", "laplacebook.trust"),
 }
-MOST_MODULES = 83  # of the package, of which an import of it takes so many: there are 190
+MOST_MODULES = 84  # of the package, of which an import of it takes so many: there are 208
 
 
 def module_of(path):
