@@ -1,5 +1,6 @@
 """A second call with the same shapes, of other data and with another key, compiles nothing."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -12,6 +13,8 @@ from jax import monitoring
 
 import laplacebook as lb
 from laplacebook.curvature.bottlenecks import bottlenecks_of
+from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
 from laplacebook.models import bayesian_mlp
@@ -193,3 +196,13 @@ def test_a_sum_in_which_the_log_joint_is_affine_is_no_bottleneck():
     assert not compiled(lambda: found.append(bottlenecks_of(straight, u)))
     assert found == [()]
     assert len(bottlenecks_of(bent, u)) == 1
+
+
+def test_a_first_draw_by_kronecker_factors_is_two_programs():
+    """One for the coordinates and one for the sites, where each operation was one: 19 there were, and 51 for six sites."""
+    weight = Eigenbasis.of(KroneckerBlock(np.diag([2.0, 3.0]), np.eye(1), 1.0))
+    precision = KroneckerPrecision((DensePrecision.of_symmetric(np.eye(1)), weight))
+    approx = replace(last_layer(0), precision=precision)
+    for shape in ((), (11,)):
+        assert len(compiled(approx.sample, KEYS[0], shape)) == 2
+        assert not compiled(approx.sample, KEYS[1], shape)
