@@ -12,6 +12,7 @@ import pytest
 from jax import monitoring
 
 import laplacebook as lb
+from laplacebook.base.pytrees import own_copy
 from laplacebook.curvature.bottlenecks import bottlenecks_of
 from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
 from laplacebook.gaussian.precision import DensePrecision
@@ -139,6 +140,11 @@ def test_a_program_that_is_compiled_is_seen():
     assert compiled(jax.jit(lambda x: x + 1), np.zeros(3))
 
 
+def test_data_of_another_shape_are_taken_over_without_a_program():
+    for array in (np.zeros((7, 3)), np.arange(5), np.array(True), np.float32(2)):
+        assert not compiled(own_copy, array)
+
+
 def test_bridge_sampling_of_a_fit_with_another_tolerance():
     def call(tolerance):
         approx = network(0, tolerance=tolerance)
@@ -199,7 +205,7 @@ def test_a_sum_in_which_the_log_joint_is_affine_is_no_bottleneck():
 
 
 def test_a_first_draw_by_kronecker_factors_is_two_programs():
-    """One for the coordinates and one for the sites, where each operation was one: 19 there were, and 51 for six sites."""
+    """One for the coordinates and one for the sites, where each operation was one: 19 there were, for six sites 51."""
     weight = Eigenbasis.of(KroneckerBlock(np.diag([2.0, 3.0]), np.eye(1), 1.0))
     precision = KroneckerPrecision((DensePrecision.of_symmetric(np.eye(1)), weight))
     approx = replace(last_layer(0), precision=precision)
