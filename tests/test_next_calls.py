@@ -15,6 +15,7 @@ import laplacebook as lb
 from laplacebook.base.pytrees import own_copy
 from laplacebook.curvature.bottlenecks import bottlenecks_of
 from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
@@ -212,3 +213,25 @@ def test_a_first_draw_by_kronecker_factors_is_two_programs():
     for shape in ((), (11,)):
         assert len(compiled(approx.sample, KEYS[0], shape)) == 2
         assert not compiled(approx.sample, KEYS[1], shape)
+
+
+def test_a_low_rank_precision_of_numpys_arrays_is_computed_by_numpy():
+    p, vectors, values, v = (
+        np.array([1.0, 2, 3]),
+        np.eye(3)[:, 1:] + 0.5,
+        np.array([4.0, 5]),
+        np.ones(3),
+    )
+    found = []
+
+    def call():
+        a = LowRankPrecision.of(p, vectors, values)
+        found.extend([a.solve(v), a.diagonal_of_inverse(), a.diagonal_of_matrix(), a.inverse()])
+
+    assert not compiled(call)
+    matrix = np.diag(p) + vectors * values @ vectors.T
+    inverse = np.linalg.inv(matrix)
+    expected = inverse @ v, inverse.diagonal(), matrix.diagonal(), inverse
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert np.isnan(LowRankPrecision.of(p, vectors, -values).log_determinant())
