@@ -1,5 +1,6 @@
 """A second call with the same shapes, of other data and with another key, compiles nothing."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -11,7 +12,11 @@ import pytest
 from jax import monitoring
 
 import laplacebook as lb
+from laplacebook.base.pytrees import own_copy
 from laplacebook.curvature.bottlenecks import bottlenecks_of
+from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
+from laplacebook.gaussian.low_rank import LowRankPrecision
+from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
 from laplacebook.models import bayesian_mlp
@@ -136,6 +141,11 @@ def test_a_program_that_is_compiled_is_seen():
     assert compiled(jax.jit(lambda x: x + 1), np.zeros(3))
 
 
+def test_data_of_another_shape_are_taken_over_without_a_program():
+    for array in (np.zeros((7, 3)), np.arange(5), np.array(True), np.float32(2)):
+        assert not compiled(own_copy, array)
+
+
 def test_bridge_sampling_of_a_fit_with_another_tolerance():
     def call(tolerance):
         approx = network(0, tolerance=tolerance)
@@ -193,3 +203,35 @@ def test_a_sum_in_which_the_log_joint_is_affine_is_no_bottleneck():
     assert not compiled(lambda: found.append(bottlenecks_of(straight, u)))
     assert found == [()]
     assert len(bottlenecks_of(bent, u)) == 1
+
+
+def test_a_first_draw_by_kronecker_factors_is_two_programs():
+    """One for the coordinates and one for the sites, where each operation was one: 19 there were, for six sites 51."""
+    weight = Eigenbasis.of(KroneckerBlock(np.diag([2.0, 3.0]), np.eye(1), 1.0))
+    precision = KroneckerPrecision((DensePrecision.of_symmetric(np.eye(1)), weight))
+    approx = replace(last_layer(0), precision=precision)
+    for shape in ((), (11,)):
+        assert len(compiled(approx.sample, KEYS[0], shape)) == 2
+        assert not compiled(approx.sample, KEYS[1], shape)
+
+
+def test_a_low_rank_precision_of_numpys_arrays_is_computed_by_numpy():
+    p, vectors, values, v = (
+        np.array([1.0, 2, 3]),
+        np.eye(3)[:, 1:] + 0.5,
+        np.array([4.0, 5]),
+        np.ones(3),
+    )
+    found = []
+
+    def call():
+        a = LowRankPrecision.of(p, vectors, values)
+        found.extend([a.solve(v), a.diagonal_of_inverse(), a.diagonal_of_matrix(), a.inverse()])
+
+    assert not compiled(call)
+    matrix = np.diag(p) + vectors * values @ vectors.T
+    inverse = np.linalg.inv(matrix)
+    expected = inverse @ v, inverse.diagonal(), matrix.diagonal(), inverse
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert np.isnan(LowRankPrecision.of(p, vectors, -values).log_determinant())

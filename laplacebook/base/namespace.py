@@ -108,6 +108,14 @@ def eigh(matrix: Any) -> tuple[Any, Any]:
     return np.linalg.eigh(matrix)
 
 
+def left_svd(matrix: Any) -> tuple[Any, Any]:
+    """The left singular vectors of a matrix, as few as it has, and its singular values; NaN if it is not finite."""
+    if namespace(matrix) is jnp or np.all(np.isfinite(matrix)):
+        return namespace(matrix).linalg.svd(matrix, full_matrices=False)[:2]
+    few = min(matrix.shape)
+    return np.full_like(matrix[:, :few], np.nan), np.full_like(matrix[0, :few], np.nan)
+
+
 def cholesky(matrix: Any) -> Any:
     """The lower Cholesky factor of a symmetric matrix, NaN where it is not positive definite."""
     if namespace(matrix) is jnp:

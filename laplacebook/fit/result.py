@@ -133,7 +133,8 @@ class LaplaceApproximation(Approximation):
         """Draws of u from q, shape ``sample_shape + (D,)``."""
         self._not_a_batch()
         require_sample_shape(sample_shape)
-        return self.mode_vector + self.precision.sample(key, sample_shape)
+        mode, offsets = on_host((self.mode_vector, self.precision.sample(key, sample_shape)))
+        return from_host(mode + offsets)
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws from q, on the scale on which the user wrote the model.
@@ -147,9 +148,11 @@ class LaplaceApproximation(Approximation):
             ``sample_vector(key, sample_shape)``. In the constrained space q is a Gaussian on the
             model's own scale, so draws may leave the support.
         """
-        u = self.sample_vector(key, sample_shape)
-        draws = values_at(self.density, u.reshape(-1, u.shape[-1]))
-        return {name: v.reshape(*sample_shape, *v.shape[1:]) for name, v in draws.items()}
+        u = on_host(self.sample_vector(key, sample_shape))
+        draws = on_host(values_at(self.density, from_host(u.reshape(-1, u.shape[-1]))))
+        return {
+            name: from_host(v.reshape(*sample_shape, *v.shape[1:])) for name, v in draws.items()
+        }
 
     @property
     def standard_deviation(self) -> dict[str, Array]:

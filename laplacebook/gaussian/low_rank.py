@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
-from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.namespace import Numbers, left_svd, namespace
 from laplacebook.base.pytrees import Leaf
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import DiagonalPrecision, Precision, aligned
@@ -65,8 +65,10 @@ class LowRankPrecision(Precision):
                 f"diagonal (D,), vectors (D, k) and values (k,) have the shapes {diagonal.shape}, "
                 f"{vectors.shape} and {values.shape}, which do not fit together."
             )
-        scaled = vectors * jnp.sqrt(values) / jnp.sqrt(diagonal)[:, None]
-        directions, singular, _ = jnp.linalg.svd(scaled, full_matrices=False)
+        xp = namespace(diagonal, vectors, values)
+        with np.errstate(all="ignore"):
+            scaled = vectors * xp.sqrt(values) / xp.sqrt(diagonal)[:, None]
+        directions, singular = left_svd(scaled)
         return cls(diagonal, vectors, values, directions, singular**2)
 
     @property
@@ -95,12 +97,12 @@ class LowRankPrecision(Precision):
 
     def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""
-        return self.diagonal + jnp.sum(self.values[..., None, :] * self.vectors**2, axis=-1)
+        return self.diagonal + (self.values[..., None, :] * self.vectors**2).sum(axis=-1)
 
     def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
         told = (self.gains / (1 + self.gains))[..., None, :]
-        kept = 1 - jnp.sum(self.directions**2 * told, axis=-1)
+        kept = 1 - (self.directions**2 * told).sum(axis=-1)
         return kept * self._untold.diagonal_of_inverse()
 
     @property
@@ -112,7 +114,8 @@ class LowRankPrecision(Precision):
     def _shrunk(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """(I + U diag(c) U')^-1 v, of which the eigenvalues along U are (1 + sigma^2)^-1/2."""
         v = coordinates(v, self.shape, columns=True)
-        root = jnp.sqrt(1 + self.gains)
-        along = jnp.tensordot(self.directions.T, v, axes=1)
+        xp = namespace(self.directions, self.gains, v)
+        root = xp.sqrt(1 + self.gains)
+        along = xp.tensordot(self.directions.T, v, axes=1)
         told = self.gains / (root * (1 + root))  # 1 - 1 / root, without a difference
-        return v - jnp.tensordot(self.directions, along * aligned(told, along), axes=1)
+        return v - xp.tensordot(self.directions, along * aligned(told, along), axes=1)

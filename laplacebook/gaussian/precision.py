@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import log, pi, prod
 from typing import Any, TypeVar
@@ -14,10 +15,11 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import coordinates, require_key, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, solve_lower
 from laplacebook.base.pytrees import Leaf, loud
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.gaussian.memory import require_dense
 
 _P = TypeVar("_P", bound="Precision")
+_DEAR = 16  # A normal number is computed in about as long as so many others.
 
 
 class Precision(ABC):
@@ -105,8 +107,7 @@ class Precision(ABC):
             TypeError: ``key`` is no random key.
         """
         require_key(key)
-        normal = jax.random.normal(key, (*sample_shape, self.size), self._dtype)
-        return self.whitened(normal.reshape(-1, self.size).T).T.reshape(normal.shape)
+        return _draws(self, key, (*map(int, sample_shape), self.size))
 
     def inverse(self) -> Float[Numbers, "*B D D"]:
         """A^-1, dense."""
@@ -119,6 +120,16 @@ class Precision(ABC):
     def _identity(self) -> Float[Numbers, "D D"]:
         require_dense(self.size, self._dtype)
         return namespace(*jax.tree.leaves(self)).eye(self.size, dtype=self._dtype)
+
+
+def _work(_precision: Precision, _key: Array, shape: tuple[int, ...]) -> int:
+    return _DEAR * prod(shape)
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnums=2)
+def _draws(precision: Precision, key: Array, shape: tuple[int, ...]) -> Float[Array, "*S D"]:
+    normal = jax.random.normal(key, shape, precision._dtype)
+    return precision.whitened(normal.reshape(-1, precision.size).T).T.reshape(shape)
 
 
 def one_by_one(function: Callable[[_P], Numbers], precision: _P) -> Numbers:

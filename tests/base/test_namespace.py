@@ -12,6 +12,7 @@ from laplacebook.base.namespace import (
     eigh,
     larger,
     lazily,
+    left_svd,
     logsumexp,
     namespace,
     put,
@@ -84,6 +85,16 @@ def test_what_is_not_chosen_is_not_computed_where_the_condition_is_known():
 )
 def test_cholesky(matrix):
     np.testing.assert_allclose(cholesky(matrix), cholesky(jnp.asarray(matrix)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("entry", [1.0, np.nan])
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3)])
+def test_left_svd(shape, entry):
+    matrix = np.arange(6.0).reshape(shape)
+    matrix[0, 0] = entry
+    for found, by_jax in zip(left_svd(matrix), left_svd(jnp.asarray(matrix)), strict=True):
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(abs(found), abs(by_jax), rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("trans", ["N", "T"])
