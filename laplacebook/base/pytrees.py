@@ -61,7 +61,9 @@ def own_copy(array: Any, dtype: Any = None) -> Array:
     wanted = np.dtype(jax.dtypes.canonicalize_dtype(dtype or jnp.result_type(array)))
     with np.errstate(all="ignore"):
         if not isinstance(array, np.ndarray) or array.nbytes < LARGE_COPY:
-            return jax.device_put(np.array(array, wanted))  # jnp.asarray compiles for each shape
+            is_number = wanted.kind in "biufc"  # what is none is refused by jnp.asarray
+            place = jax.device_put if is_number else jnp.asarray  # that compiles for each shape
+            return place(np.array(array, wanted))
         memory = np.empty(array.size * wanted.itemsize + _ALIGNED, np.uint8)
         begin = -memory.ctypes.data % _ALIGNED
         copy = memory[begin : begin + array.size * wanted.itemsize]

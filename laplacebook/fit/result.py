@@ -151,7 +151,7 @@ class LaplaceApproximation(Approximation):
         u = on_host(self.sample_vector(key, sample_shape))
         draws = on_host(values_at(self.density, from_host(u.reshape(-1, u.shape[-1]))))
         return {
-            name: from_host(v.reshape(*sample_shape, *v.shape[1:])) for name, v in draws.items()
+            name: from_host(v.reshape((*sample_shape, *v.shape[1:]))) for name, v in draws.items()
         }
 
     @property

@@ -200,13 +200,22 @@ def test_rounding_counts_in_single_precision(number):
         level = numpyro.sample("level", dist.Normal(0, 5))
         numpyro.sample("y", dist.Poisson(jnp.exp(level)).expand([y.size]).to_event(1), obs=y)
 
-    y = np.random.default_rng(1).poisson(3.0, number).astype(np.float32)
-    exact = lb.corrected_evidence(lb.laplace(model, y))
-    with single_precision():
-        found = lb.corrected_evidence(lb.laplace(model, y))
-    error = abs(float(found.value) - float(exact.value))
-    assert 3e-7 * abs(exact.value) < error < found.truncation < 2 * error
-    assert exact.truncation < 1e-6
+    errors, told = [], []
+    for seed in (
+        1,
+        2,
+        3,
+    ):  # how much is dropped of one set of counts is chance, and the compiler's order
+        y = np.random.default_rng(seed).poisson(3.0, number).astype(np.float32)
+        exact = lb.corrected_evidence(lb.laplace(model, y))
+        with single_precision():
+            found = lb.corrected_evidence(lb.laplace(model, y))
+        errors.append(abs(float(found.value) - float(exact.value)))
+        told.append(float(found.truncation))
+        assert errors[-1] < told[-1]
+        assert exact.truncation < 1e-6
+    assert 3e-7 * abs(exact.value) < max(errors)
+    assert max(told) < 2 * max(errors)
 
 
 def test_where_rounding_is_all_double_precision_is_advised():
