@@ -266,7 +266,10 @@ def test_against_the_dense_hessian(name):
     if places is not None:
         found = np.zeros(places.shape, int)
         found[pattern.layout.rows, pattern.layout.cols] = 1
-        np.testing.assert_array_equal(found + np.tril(found, -1).T, places)
+        whole = found + np.tril(found, -1).T
+        # Up to JAX 0.10.1 the entries of the branch that is not taken are kept, too, as zeros.
+        kept = places < BACKWARDS if name == "a branch" else 0
+        np.testing.assert_array_equal(np.where(kept, 0, whole), places)
     if rank is not None:
         assert precision.left.shape[1] == rank
 
