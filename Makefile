@@ -6,6 +6,7 @@ UV ?= uv
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 OLDEST := .venv-oldest/.installed
+OLDEST_VERSIONS = $(shell sed -nE 's/^ *"(jax|numpyro)>=([0-9.]+).*/\1==\2.*/p' pyproject.toml)
 CHAPTERS = $(wildcard book/*.ipynb)
 
 # The kernels and tools of .venv, whatever the user's own Jupyter and pytest are set to.
@@ -113,5 +114,5 @@ $(OLDEST): requirements.lock pyproject.toml
 	$(call environment,.venv-oldest)
 	sed -nE '/^(jax|jaxlib|numpyro|flax|orbax-[a-z]*)==/!s/^([a-z][^ ]*==[^ ]+( ; [^\\]*)?) *\\?$$/\1/p' requirements.lock > .venv-oldest/lock.txt
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c .venv-oldest/lock.txt \
-	  $$(grep -oE '"(jax|numpyro)>=[0-9.]+"' pyproject.toml | tr -d '"' | sed -E 's/>=(.*)/==\1.*/') -e '.[test]'
+	  $(OLDEST_VERSIONS) -e '.[test]'
 	@touch $@

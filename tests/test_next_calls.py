@@ -216,12 +216,8 @@ def test_a_first_draw_by_kronecker_factors_is_two_programs():
 
 
 def test_a_low_rank_precision_of_numpys_arrays_is_computed_by_numpy():
-    p, vectors, values, v = (
-        np.array([1.0, 2, 3]),
-        np.eye(3)[:, 1:] + 0.5,
-        np.array([4.0, 5]),
-        np.ones(3),
-    )
+    p, values, v = np.array([1.0, 2, 3]), np.array([4.0, 5]), np.ones(3)
+    vectors = np.eye(3)[:, 1:] + 0.5
     found = []
 
     def call():

@@ -1,6 +1,7 @@
 """pyproject.toml, the lock, the conda environment and what is installed agree."""
 
 import re
+import subprocess
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
@@ -109,6 +110,14 @@ def test_conda_environment_uses_the_lock():
     # Binder takes its base from a Python that is named with =, and its own default from a range.
     (python,) = (d for d in conda if d.startswith("python"))
     assert python.removeprefix("python=") in PYTHONS
+
+
+def test_the_oldest_versions_are_those_of_the_requirements():
+    command = ["make", "-n", "-B", ".venv-oldest/.installed"]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in ("jax", "numpyro"):
+        (lowest,) = re.findall(rf'"{name}>=([0-9.]+)', (ROOT / "pyproject.toml").read_text())
+        assert f" {name}=={lowest}.* " in recipe
 
 
 def test_one_version_everywhere():

@@ -201,11 +201,7 @@ def test_rounding_counts_in_single_precision(number):
         numpyro.sample("y", dist.Poisson(jnp.exp(level)).expand([y.size]).to_event(1), obs=y)
 
     errors, told = [], []
-    for seed in (
-        1,
-        2,
-        3,
-    ):  # how much is dropped of one set of counts is chance, and the compiler's order
+    for seed in (1, 2, 3):  # what is dropped of one set is chance
         y = np.random.default_rng(seed).poisson(3.0, number).astype(np.float32)
         exact = lb.corrected_evidence(lb.laplace(model, y))
         with single_precision():
