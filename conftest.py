@@ -35,7 +35,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 def share_compiler_contexts() -> None:
-    """One for a hundred programs: for each, as JAX makes them, takes a sixth of the time of these tests.
+    """One for a hundred programs: for each, as JAX makes them, takes a seventh of the time of these tests.
 
     Within another program it is made as ever: what is added to a context may go into the program that is open in it.
     """
