@@ -176,6 +176,14 @@ def test_a_first_sparse_integral_compiles_few_programs():
     assert len(compiled(lambda: lb.laplace(marginal, np.arange(83) % 5))) < 50
 
 
+def test_a_first_fit_of_many_coordinates_in_chunks_compiles_no_newton_steps():
+    """NumPy makes the steps between two passes: with a program for each part of a step there were 31."""
+    rng = np.random.default_rng(0)
+    chunks = lb.Chunks(rng.normal(size=(64, 17)), rng.integers(0, 2, 64), size=16)
+    found = compiled(lambda: lb.laplace_of_chunks(logistic, chunks))
+    assert len(found) <= 16, found
+
+
 def test_what_is_only_looked_at_is_not_computed():
     """Each operation of a model that is run outside of a program would be one: 60 there were."""
 

@@ -158,7 +158,8 @@ class Passes:
             if shapes not in self._known and density.sites != self.first.sites:
                 raise _other_sites(i)
             self._known.add(shapes)
-            yield Part(density.call, density.space, jnp.asarray(i == 0, float))
+            share = jax.device_put(np.asarray(i == 0, jnp.result_type(float)))
+            yield Part(density.call, density.space, share)
 
     def each(self, function: Callable[..., Any], *operands: Any) -> Iterator[Any]:
         """``function(part, *operands)`` for each chunk, the next one loaded while one computes.

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers
+from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.pytrees import loud, on_host
 from laplacebook.base.quick import in_full_precision, jit, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import hessian_of, twice_differentiable, value_gradient_hessian
@@ -42,17 +43,7 @@ from laplacebook.search.follows_gradient import (
 from laplacebook.search.looks import LOOKS
 from laplacebook.search.metric import FEW, inside
 from laplacebook.search.mode import MANY
-from laplacebook.search.newton import ended
-from laplacebook.search.newton_step import (
-    Look,
-    Verdict,
-    conclude,
-    initial_state,
-    judge,
-    next_step,
-    point_after,
-    unfinished,
-)
+from laplacebook.search.newton_step import Look
 from laplacebook.search.no_mode import explain
 
 ADDING_UP = ("dense", "diagonal", "block")
@@ -60,6 +51,7 @@ MIDDLE = LOOK_NODES // 2  # the node at the mode
 
 
 @in_full_precision
+@by_one_thread
 def laplace_of_chunks(
     model: Callable,
     chunks: Iterable[Any],
@@ -138,7 +130,7 @@ def laplace_of_chunks(
     exact = _kept(found.curvature, tuple(site.size for site in first.sites), structure)
     stationary = bool(found.certificate.converged)
     sound = stationary and _confirmed(passes, found, exact)
-    certificate = replace(found.certificate, converged=jnp.asarray(sound))
+    certificate = replace(found.certificate, converged=jax.device_put(np.asarray(sound)))
     if throw and not sound:
         searched = SearchedChunks(passes.first.call, space, passes)
         raise explain(searched, found.point, certificate, stationary)
@@ -170,29 +162,17 @@ def _start(first: Any, start: Array | None) -> Array:
 
 
 def _search(passes: Passes, start: Float[Array, " D"]) -> Search:
-    """The minimum that the damped Newton steps of :func:`~laplacebook.search.newton.newton` reach."""
-    if start.size <= FEW:
-        with np.errstate(all="ignore"):
-            return jax.device_put(drive(partial(_look_at, passes), np.asarray(start)))
-    beside = jax.eval_shape(passes.first.loss, start)[1]
-    state = _begin(start, jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), beside))
-    nowhere = Look(jnp.nan * state.f, state.beside, state.gradient, None)
-    while unfinished(state):
-        step = _next_step(state)
-        look = _total(passes, _many, step.x) if jnp.all(jnp.isfinite(step.x)) else nowhere
-        verdict: Verdict = _judge(state, step, look)
-        hessian = state.hessian
-        if verdict.renew:
-            there = _point_after(state, step, verdict)
-            hessian = passes.sum(_hessian, there)
-        state = _conclude(state, step, look, verdict, hessian)
-    return _ended(state)
+    """The minimum that damped Newton steps reach, as :func:`~laplacebook.search.driven.drive` has it."""
+    at, hessian_at = _few, None
+    if start.size > FEW:
+        at, hessian_at = _many, partial(_hessian_at, passes)
+    look_at = partial(_look_at, passes, at)
+    with np.errstate(all="ignore"):
+        found = drive(look_at, np.asarray(start), hessian_at, estimated=hessian_at is not None)
+    return jax.device_put(found)
 
 
-_begin = jit_quickly(initial_state)
 _kept = jit_quickly(kept, static_argnums=(1, 2))
-_next_step, _judge, _conclude = (jit_quickly(f) for f in (next_step, judge, conclude))
-_point_after, _ended = jit_quickly(point_after), jit_quickly(ended)
 
 
 @jit_quickly
@@ -201,9 +181,13 @@ def _if_sound(parts: Any, sound: Array) -> Any:
     return jax.tree.map(lambda x: x * loud(sound, x.dtype), parts)
 
 
-def _look_at(passes: Passes, u: np.ndarray) -> Look:
-    look = _total(passes, _few, u)
+def _look_at(passes: Passes, at: Callable, u: np.ndarray) -> Look:
+    look = _total(passes, at, u)
     return on_host(look._replace(beside=None))._replace(beside=look.beside)
+
+
+def _hessian_at(passes: Passes, u: np.ndarray) -> np.ndarray:
+    return np.asarray(passes.sum(_hessian, u))
 
 
 def _total(passes: Passes, at: Callable, u: Numbers) -> Look:

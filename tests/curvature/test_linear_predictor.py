@@ -170,6 +170,20 @@ def test_under_vmap_and_a_derivative():
     assert jnp.allclose(slope(u), exact(u), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("all_sizes")
+def test_fewer_rows_than_are_taken_at_a_time():
+    x, w = RNG.normal(size=(50, 40)), np.linspace(-1, 1, 40)
+    y = RNG.integers(0, 2, 50)
+
+    def loss(w):
+        a = x @ w
+        return jnp.sum(jnp.logaddexp(0, a) - y * a), None
+
+    p = 1 / (1 + np.exp(-x @ w))
+    exact = x.T @ ((p * (1 - p))[:, None] * x)
+    np.testing.assert_allclose(jax.jit(lambda w: hessian_of(loss, w))(w), exact, atol=1e-12)
+
+
 def test_small_data_are_left_alone():
     loss, u = loss_and_point(intercept)
     assert linear_predictor.split_at_predictor(lambda u: loss(u)[0], u) is None
