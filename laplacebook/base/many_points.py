@@ -1,6 +1,7 @@
 """One function at very many points, in bounded memory."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from jaxtyping import Array
 
 from laplacebook.base.jaxprs import array_sizes, linear_algebra
 from laplacebook.base.namespace import Numbers
+from laplacebook.base.one_thread import one_thread
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import is_eager, jit, jit_quickly
 
@@ -19,6 +21,7 @@ _SMALLEST = 64  # batch, where it fits: so that few points do not need a program
 # Of the factorisations of a batch. Larger ones JAX (0.10) shares between the threads that also run the program, and
 # two of them at once can wait for each other for ever on a machine with two cores.
 _ALGEBRA = 2**15
+_ONE_THREAD = 10**9  # of a factorisation: beyond it several threads of LAPACK save time
 _CALLS = 32  # of the compiled program, about: between them the progress bar moves
 
 
@@ -59,7 +62,8 @@ def at_many(
     if not is_eager():
         return _evaluate(function, operands, points[index.reshape(-1, size)])[:number]
     evaluate, values = _evaluate.for_work(number * largest), []
-    with progress(number, progress_bar) as bar:
+    threads = one_thread() if 1 < algebra <= _ONE_THREAD else nullcontext()
+    with threads, progress(number, progress_bar) as bar:
         for part in index.reshape(calls, together, size):
             values.append(np.asarray(evaluate(function, operands, at(part))))
             bar.update(min(part.size, number - bar.n))

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from laplacebook.base import many_points, progress
 from laplacebook.base.jaxprs import array_sizes, linear_algebra
 from laplacebook.base.many_points import NUMBERS, at_many
+from laplacebook.base.one_thread import blas_threads
 
 
 def square(offset, point):
@@ -105,6 +107,20 @@ def test_factorised_matrices_come_back():
     points = jnp.linspace(0, 1, 64)
     one_by_one = [jax.jit(third_derivative)(point) for point in points[::21]]
     np.testing.assert_allclose(at_many(third_derivative, (), points)[::21], one_by_one, rtol=1e-5)
+
+
+def threads_within(point):
+    kind = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    number = jax.pure_callback(
+        lambda _: np.asarray(blas_threads(), kind.dtype), kind, point, vmap_method="sequential"
+    )
+    return number + 0 * jnp.linalg.cholesky(point * jnp.eye(3))[0, 0]
+
+
+def test_factorisations_have_one_thread_and_callers_as_many_as_before():
+    with threadpool_limits(2, user_api="blas"):
+        np.testing.assert_array_equal(at_many(threads_within, (), np.ones(3)), np.ones(3))
+        assert blas_threads() == 2
 
 
 def test_linear_algebra_is_counted():
