@@ -184,6 +184,14 @@ def test_a_first_fit_of_many_coordinates_in_chunks_compiles_no_newton_steps():
     assert len(found) <= 16, found
 
 
+def test_a_mean_by_tierney_and_kadane_compiles_one_look_and_no_search():
+    def of_theta(method):
+        return lb.expectation(one_coin(0), lambda sites: sites["theta"], method=method).value
+
+    of_theta("delta")
+    assert compiled(of_theta, "tierney_kadane") == ["jit(_look)"]
+
+
 def test_what_is_only_looked_at_is_not_computed():
     """Each operation of a model that is run outside of a program would be one: 60 there were."""
 

@@ -5,15 +5,23 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.base.quick import jit_quickly
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.one_thread import by_one_thread
+from laplacebook.base.pytrees import on_host
+from laplacebook.base.quick import is_eager, jit_quickly
+from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of
 from laplacebook.fit.function_of_sites import numbers_at
 from laplacebook.gaussian.precision import DensePrecision, Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
+from laplacebook.search.driven import drive
 from laplacebook.search.mode import find_mode
+from laplacebook.search.newton_step import Look
+from laplacebook.search.search import is_small
 
 
 class Terms(NamedTuple):
@@ -93,10 +101,9 @@ def terms_of(
     )
 
 
-@jit_quickly
 def ratio_of_evidences(
-    density: ModelDensity, g: Call, mode: Array, precision: DensePrecision, at: Float[Array, " C"]
-) -> tuple[Float[Array, " C"], Array]:
+    density: ModelDensity, g: Call, mode: Array, precision: Precision, at: Float[Numbers, " C"]
+) -> tuple[Float[Numbers, " C"], Numbers]:
     """The mean of each number of g by Tierney and Kadane, and whether the mode that it takes was found.
 
     Args:
@@ -106,9 +113,24 @@ def ratio_of_evidences(
         precision: of q: the Hessian.
         at: the numbers at the mode, none of which is zero.
     """
+    if is_eager() and is_small(density, mode.size):
+        return _ratio_by_looks(density, g, *on_host((mode, precision, at)))
+    return _ratio(density, g, mode, precision, at)
 
+
+def _tilted(
+    density: ModelDensity, g: Call, sign: Float[Array, " C"], u: Float[Array, " D"]
+) -> tuple[Array, None]:
+    """f minus the logarithm of one number of g, whose sign is that of the only entry that is not zero."""
+    return density.loss(u)[0] - jnp.log(sign @ numbers_at(density, g, u)), None
+
+
+@jit_quickly
+def _ratio(
+    density: ModelDensity, g: Call, mode: Array, precision: Precision, at: Array
+) -> tuple[Array, Array]:
     def tilted(u: Array, density: ModelDensity, g: Call, sign: Array) -> tuple[Array, None]:
-        return density.loss(u)[0] - jnp.log(sign @ numbers_at(density, g, u)), None
+        return _tilted(density, g, sign, u)
 
     def of_number(sign: Array) -> tuple[Array, Array]:
         found = find_mode(tilted, mode, density, g, sign)
@@ -118,3 +140,28 @@ def ratio_of_evidences(
         return jnp.sum(sign) * jnp.exp(rise + volume), found.certificate.converged
 
     return jax.vmap(of_number)(jnp.diag(jnp.sign(at)))
+
+
+@by_one_thread
+@np.errstate(all="ignore")
+def _ratio_by_looks(
+    density: ModelDensity, g: Call, mode: np.ndarray, precision: Precision, at: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a small fit: one program looks, and NumPy makes the steps in between."""
+    ratios, found = np.empty_like(at), np.empty(at.size, bool)
+    for i, sign in enumerate(np.diag(np.sign(at))):
+
+        def look_at(u: np.ndarray, sign: np.ndarray = sign) -> Look:
+            value, _, slope, hessian = jax.device_get(_look(density, g, sign, u))
+            return Look(value, None, slope, hessian)
+
+        end = drive(look_at, mode)
+        volume = DensePrecision.of_symmetric(end.curvature).log_volume() - precision.log_volume()
+        rise = look_at(mode).f + np.log(abs(at[i])) - look_at(end.point).f
+        ratios[i], found[i] = sign.sum() * np.exp(rise + volume), end.certificate.converged
+    return ratios, found
+
+
+@jit_quickly
+def _look(density: ModelDensity, g: Call, sign: Array, u: Array) -> tuple:
+    return value_gradient_hessian(partial(_tilted, density, g, sign), u)

@@ -319,9 +319,12 @@ def _by_draws(
     mean, error = mean_over_draws(approx, g, to_draw, number, progress_bar)
     at = np.asarray(_numbers(approx.density, g, a_point(approx)), float)
     away = mean - at if approx.gaussians else np.full_like(mean, np.nan)
-    numbers = (jnp.asarray(x.reshape(form.shape), float) for x in (mean, away, error))
-    value, correction, standard_error = numbers
-    return Expectation(value, correction, jnp.zeros_like(value), standard_error, "draws", why)
+    kind = jnp.result_type(float)
+    value, correction, standard_error, nothing = (
+        from_host(np.asarray(x.reshape(form.shape), kind))
+        for x in (mean, away, error, np.zeros_like(mean))
+    )
+    return Expectation(value, correction, nothing, standard_error, "draws", why)
 
 
 _numbers = jit_quickly(numbers_at)
