@@ -7,7 +7,7 @@ import functools
 import gc
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import is_dataclass
 from itertools import count
 from pathlib import Path
@@ -101,6 +101,22 @@ CHECKED = {name for name in MODULES if not name.endswith("__init__")}
 jaxtyping.jaxtyped = checked  # what the hook writes before each function
 jaxtyping.install_import_hook(sorted(CHECKED - {"laplacebook.models", READER}), "beartype.beartype")
 beartype_package(READER)
+
+
+def needs_no_sparse_precision() -> Generator[None, Any, Any]:
+    """A test of it is skipped with the oldest JAX of pyproject.toml, for which its packages are not made."""
+    try:
+        return (yield)
+    except ImportError as error:
+        if "laplacebook[sparse]" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+if jax.__version_info__ < (0, 9):
+    pytest_runtest_setup = pytest_runtest_call = pytest.hookimpl(wrapper=True)(
+        needs_no_sparse_precision
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
