@@ -1,7 +1,7 @@
 """A second call with the same shapes, of other data and with another key, compiles nothing."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -190,6 +190,17 @@ def test_a_mean_by_tierney_and_kadane_compiles_one_look_and_no_search():
 
     of_theta("delta")
     assert compiled(of_theta, "tierney_kadane") == ["jit(_look)"]
+
+
+def test_a_first_training_and_prediction_of_a_network_compile_few_programs():
+    """Of zeros, finite numbers and a standard error each operation would be one: 14 and 5 there were."""
+    x, y = np.sin(np.arange(21.0)).reshape(7, 3), np.arange(7) % 3
+    net = partial(bayesian_mlp, widths=(2,), likelihood="categorical", outputs=3)
+    key = jax.random.key(0)
+    assert len(compiled(lambda: lb.train(net, x, y, key=key, steps=2))) <= 6
+    approx = lb.laplace(net, x, y, curvature="gauss_newton", start=lb.train(net, x, y, key=key))
+    how = {"method": "output_monte_carlo", "key": key, "num_samples": 9}
+    assert len(compiled(lambda: lb.predict(approx, x, **how))) <= 4
 
 
 def test_what_is_only_looked_at_is_not_computed():

@@ -217,6 +217,7 @@ def _moments(at: Callable[[Array], Any], draws: Array) -> _Moments:
     return _Moments(mean, variance, farthest, values)
 
 
+@partial(jit_quickly, static_argnames="number")
 def standard_error(spread: Float[Array, "*N"], number: int) -> Float[Array, "*N"]:
     """The standard error of a mean of so many draws with this variance; infinite for one."""
     return jnp.sqrt(spread / number) if number > 1 else jnp.full_like(spread, jnp.inf)

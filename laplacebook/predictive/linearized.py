@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import is_eager, jit, jit_quickly
+from laplacebook.base.quick import is_eager, jit_quickly
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.arguments import Call
@@ -26,6 +27,7 @@ MOST_BY_COLUMNS = 256
 # Numbers of R'^-1, J R'^-1 or J in memory, unless a row or _COLUMNS columns are more.
 _AT_ONCE = 2**22
 _COLUMNS = 16
+_OUTPUTS = 8  # of a row, about, in the choice of how well a program is compiled
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
 
@@ -137,7 +139,13 @@ def _told_by_rows(*args: Any) -> tuple[Linearized, Bool[Array, ""]] | None:
             _BARS.remove(bar)
 
 
-@partial(jit, static_argnames=["site", "joint"])
+def _work_by_rows(_: ModelDensity, new: Call, mode: Float[Array, " D"], *__: Any) -> int:
+    """Numbers of the Jacobian, as if a row had as many outputs as are common."""
+    rows = (np.shape(leaf)[0] for leaf in jax.tree.leaves(new) if np.ndim(leaf))
+    return max(rows, default=0) * mode.size * _OUTPUTS
+
+
+@partial(jit_quickly, work=_work_by_rows, half=True, static_argnames=["site", "joint"])
 def _by_rows(
     density: ModelDensity,
     new: Call,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Key
 from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
-from laplacebook.base.keys import split_into
+from laplacebook.base.keys import split, split_into
 from laplacebook.base.namespace import namespace
 from laplacebook.base.pytrees import from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
@@ -193,7 +193,7 @@ def predict(
         nothing = from_host(np.zeros(found.mean.shape, found.mean.dtype))
         return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
     if method == "output_monte_carlo":
-        keys = jax.random.split(_require_key(key, num_samples, method), num_samples)
+        keys = split(_require_key(key, num_samples, method), num_samples)
         found = _logits(approx, new, method, site, joint=kind == "categorical")
         drawn = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
         return _of_averages(kind, drawn, num_samples, with_spread)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import jax
@@ -11,7 +11,10 @@ from jaxtyping import Array, Float, Int, Key
 
 from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import NonFinite
+from laplacebook.base.keys import split_into
+from laplacebook.base.namespace import namespace
 from laplacebook.base.progress import progress
+from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import jit, jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import because, not_finite
@@ -75,22 +78,22 @@ def train(
         raise ValueError(f"learning_rate must be positive, not {learning_rate}")
     density = ModelDensity.of(model, args, kwargs)
     rows, batch_size = _rows(density, batch_size)
-    initial, order = jax.random.split(key)
+    initial, order = split_into(key)
     u = _initial(density, initial) if start is None else density.start(start)
-    if not jnp.isfinite(_loss(density, u)):
+    if not isfinite(_loss(density, u)):
         raise not_finite(density, u)
     if batch_size < rows.number:
         require_sum(density, u)
-    state = (u, _adam().init(u), jnp.zeros(rows.number, int))
+    state = _begun(u, rows.number)
     ends = [steps * (i + 1) // _CHUNKS for i in range(_CHUNKS)]
     with progress(steps, progress_bar) as bar:
         for first, last in zip([0, *ends], ends, strict=False):
             span = (first, last, steps)
             state = _advance(rows, batch_size, state, order, span, learning_rate)
-            if not jnp.all(jnp.isfinite(state[0])):
+            if not _is_finite(state[0]):
                 raise _diverged(density, last, learning_rate)
             bar.update(last - first)
-    if not jnp.isfinite(_loss(density, state[0])):
+    if not isfinite(_loss(density, state[0])):
         raise _diverged(density, steps, learning_rate)
     return _values(density, state[0])
 
@@ -131,7 +134,7 @@ def _initial(density: ModelDensity, key: Array) -> Array:
     return density.ravel(centre)
 
 
-@jit
+@jit_quickly
 def _loss(density: ModelDensity, u: Array) -> Array:
     return density.loss(u)[0]
 
@@ -141,10 +144,21 @@ def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
     return density.terms(u).values
 
 
+def _is_finite(u: Array) -> bool:
+    seen = on_host(u)
+    return bool(namespace(seen).isfinite(seen).all())
+
+
 def _adam() -> Any:
     import optax  # here, because few models need it and every import would pay for it
 
     return optax.adam(1.0)
+
+
+@partial(jit_quickly, static_argnums=1)
+def _begun(u: Array, rows: int) -> tuple:
+    """Where the steps begin: the point, what Adam remembers, and the order of the rows."""
+    return u, _adam().init(u), jnp.zeros(rows, int)
 
 
 @partial(jit, static_argnums=1)
@@ -157,10 +171,11 @@ def _advance(
 
     def step(i: Array, state: tuple) -> tuple:
         u, memory, order = state
-        drawn = jax.random.fold_in(key, i // batches)
-        order = jax.lax.cond(
-            i % batches == 0, lambda: jax.random.permutation(drawn, rows.number), lambda: order
-        )
+        if batch_size < rows.number:  # else there is nothing to shuffle, and a sort to compile
+            drawn = jax.random.fold_in(key, i // batches)
+            order = jax.lax.cond(
+                i % batches == 0, lambda: jax.random.permutation(drawn, rows.number), lambda: order
+            )
         index = jax.lax.dynamic_slice(order, (i % batches * batch_size,), (batch_size,))
         gradient = jax.grad(minibatch_loss, argnums=1)(rows, u, index)
         update, memory = _adam().update(gradient, memory)
