@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers, namespace
-from laplacebook.base.pytrees import loud
-from laplacebook.base.quick import jit
+from laplacebook.base.pytrees import loud, own_copy
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
@@ -158,8 +160,9 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
     product, (prior, separate) = _product_and_prior(density, u)
     if not separate:
         raise coupled("low_rank")
-    vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
-    rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(values))
+    prior = np.asarray(prior)
+    vectors, values = top_eigenpairs(product, prior, rank)
+    rounding = ROUNDING * jnp.finfo(u.dtype).eps * np.max(abs(values))
     if values[-1] < -rounding:
         raise NotPositiveDefinite(
             f"The Gauss-Newton matrix has a negative eigenvalue, {float(values[-1]):.2g} of the prior "
@@ -167,10 +170,11 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
             causes=["an outcome whose loss is not convex (a Student-t beside outliers)"],
             remedy='use structure="dense", or a smaller rank. Nothing was set to zero.',
         )
-    return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
+    found = LowRankPrecision.of(prior, vectors, np.maximum(values, 0))
+    return jax.tree.map(own_copy, found)
 
 
-@jit
+@partial(jit_quickly, half=True)
 def _product_and_prior(density: ModelDensity, u: Array) -> tuple[Partial, tuple[Array, Array]]:
     return gauss_newton.gauss_newton_product(density, u), prior_curvature(density, u)
 
