@@ -51,7 +51,7 @@ def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
 
 
-def slope_look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
+def slope_look(density: ModelDensity, u: Float[Numbers, " D"]) -> Look:
     """The same without the Hessian."""
     value, beside, gradient = _slope(density, u)
     return Look(np.asarray(value), beside, np.asarray(gradient), None)

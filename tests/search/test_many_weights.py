@@ -23,7 +23,7 @@ from laplacebook.search import driven_rounds, rounds, search
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
-from tests.test_next_calls import compiled
+from tests.test_next_calls import COMPILED, compiled
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 6))
@@ -53,9 +53,11 @@ def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metri
         "round_from",
         lambda *args: metrics.append(type(args[-1])) or one_round(*args),
     )
+    before = len(COMPILED)
     fit = lb.laplace(model, X, y, start=start, curvature="gauss_newton", structure="diagonal")
     assert fit.certificate.converged
     assert isinstance(fit.precision, DiagonalPrecision)
+    assert not [name for name in COMPILED[before:] if "slope" in name]  # training has looked
     assert set(metrics) == {metric}
 
 
