@@ -1,5 +1,6 @@
 """One formula for NumPy's arrays, which need no compilation, and for JAX's, which may be traced."""
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ Numbers = Any  # an array of NumPy or of JAX
 _OF_NUMPY = (np.ndarray, np.generic)
 _KNOWN = (*_OF_NUMPY, bool)
 _T = TypeVar("_T")
+_SOLVERS = {(np.dtype(t), np.dtype(t)): f"{c}trtrs" for t, c in ((np.float32, "s"), (float, "d"))}
 
 
 def namespace(*arrays: Any) -> ModuleType:
@@ -23,6 +25,22 @@ def namespace(*arrays: Any) -> ModuleType:
         if not isinstance(x, _OF_NUMPY):
             return jnp
     return np
+
+
+def once(method: Callable[[Any], _T]) -> Callable[[Any], _T]:
+    """A method of what does not change: what it returns is kept where that is an array of NumPy's, and not traced."""
+    name = f"_once_{method.__name__}"
+
+    @functools.wraps(method)
+    def call(self: Any) -> _T:
+        known = self.__dict__.get(name)
+        if known is None:
+            known = method(self)
+            if isinstance(known, _OF_NUMPY):
+                self.__dict__[name] = known
+        return known
+
+    return call
 
 
 def logsumexp(x: Any) -> Any:
@@ -130,4 +148,19 @@ def solve_lower(lower: Any, columns: Any, trans: str) -> Any:
     """L^-1 v of a lower triangular matrix for each column v, or with ``trans="T"`` L'^-1 v."""
     if namespace(lower, columns) is jnp:
         return solve_triangular(lower, columns, lower=True, trans=trans)
-    return scipy.linalg.solve_triangular(lower, columns, trans, lower=True, check_finite=False)
+    return _solve_lower(lower, columns, trans)
+
+
+def _solve_lower(lower: np.ndarray, columns: np.ndarray, trans: str) -> np.ndarray:
+    """As SciPy does it, whose checks take longer than a solution of few numbers."""
+    name = _SOLVERS.get((lower.dtype, columns.dtype))
+    if name is None or not lower.size or not columns.size:
+        return scipy.linalg.solve_triangular(lower, columns, trans, lower=True, check_finite=False)
+    # The transpose of a matrix by rows is one by columns, as LAPACK has it.
+    turned = not lower.flags.f_contiguous
+    solution, info = getattr(scipy.linalg.lapack, name)(
+        lower.T if turned else lower, columns, lower=not turned, trans=turned != (trans == "T")
+    )
+    if info:
+        raise np.linalg.LinAlgError(f"a zero on the diagonal, in row {info}")
+    return solution

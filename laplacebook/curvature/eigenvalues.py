@@ -1,32 +1,30 @@
 """The largest eigenpairs of a curvature matrix that is known by its products with vectors."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from laplacebook.base.errors import NonFinite, NotConverged, NotPositiveDefinite
 from laplacebook.base.namespace import Numbers, eigh, namespace, put, repeat
-from laplacebook.base.quick import jit
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.curvature.hessian import ROUNDING, matrix_of
 from laplacebook.gaussian.precision import DiagonalPrecision, Precision
 
 SHARE = 3  # with more than a third of all eigenpairs wanted, all are computed
 EXTREMES = 5  # products with a matrix, for its extreme eigenvalues to a few percent
 TOLERANCE = 10  # units in the last place of an eigenvalue: where the iteration ends
+PRODUCTS = 128  # about, for some tens of eigenpairs
 
 
 def top_eigenpairs(
-    product: Partial,
-    prior: Float[Array, " D"],
-    rank: int,
-    key: Key[Array, ""],
-) -> tuple[Float[Array, "D K"], Float[Array, " K"]]:
+    product: Partial, prior: Float[np.ndarray, " D"], rank: int
+) -> tuple[Float[np.ndarray, "D K"], Float[np.ndarray, " K"]]:
     """The largest eigenpairs of P^-1/2 G P^-1/2, by ARPACK's implicitly restarted Lanczos method.
 
     Lehoucq, Sorensen and Yang (1998). Not under ``jit`` or ``vmap``.
@@ -36,7 +34,6 @@ def top_eigenpairs(
             the arrays that it holds out of the compiled program.
         prior: the diagonal of P, positive, shape (D,).
         rank: how many.
-        key: a JAX random key, which decides where the iteration begins.
 
     Returns:
         Vectors V, shape (D, K), and the eigenvalues s, shape (K,), the largest first, with K the
@@ -51,59 +48,61 @@ def top_eigenpairs(
     """
     if rank < 1:
         raise ValueError(f"rank is the number of eigenpairs, 1 or more, not {rank}")
-    if not jnp.all(prior > 0):
+    if not np.all(prior > 0):
         raise NotPositiveDefinite(
-            f"The curvature of the log prior is not positive in {int(jnp.sum(~(prior > 0)))} of its "
+            f"The curvature of the log prior is not positive in {int(np.sum(~(prior > 0)))} of its "
             f"{prior.size} coordinates.",
             causes=["a flat prior", "a prior with heavy tails, at a point far from its centre"],
             remedy="choose a normal prior, or a dense structure.",
         )
-    root = jnp.sqrt(prior)
-    start = jax.random.normal(key, prior.shape, prior.dtype)
-    if not jnp.all(jnp.isfinite(_whitened(product, root, start))):
+    root = np.sqrt(prior)
+
+    def whitened(v: np.ndarray) -> np.ndarray:
+        return np.asarray(_whitened(product, root, np.ravel(v)))
+
+    start = np.random.default_rng(0).normal(size=prior.size).astype(prior.dtype)
+    if not np.all(np.isfinite(whitened(start))):
         raise NonFinite(
             "The curvature of the likelihood is not finite.",
             causes=["a NaN among the data", "a likelihood that is not the sum over its rows"],
             remedy="look at the curvature's diagonal, and at the log likelihood of each row.",
         )
     if SHARE * rank >= prior.size:
-        values, vectors = jnp.linalg.eigh(_matrix(product, root))
+        values, vectors = np.linalg.eigh(np.asarray(_matrix(product, root)))
     else:
-        values, vectors = map(jnp.asarray, _lanczos(product, root, rank, start))
+        values, vectors = _lanczos(whitened, rank, start)
     values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-    residuals = jnp.linalg.norm(_residuals(product, root, values, vectors), axis=0)
-    rounding = ROUNDING * jnp.finfo(prior.dtype).eps * jnp.max(jnp.abs(values))
-    if not jnp.all(residuals <= rounding):
-        raise _not_converged(f"A residual is {float(jnp.max(residuals)):.1e}.")
+    images = np.stack([whitened(v) for v in vectors.T], axis=1)
+    residuals = np.linalg.norm(images - vectors * values, axis=0)
+    rounding = ROUNDING * np.finfo(prior.dtype).eps * np.max(abs(values))
+    if not np.all(residuals <= rounding):
+        raise _not_converged(f"A residual is {float(np.max(residuals)):.1e}.")
     return root[:, None] * vectors, values
 
 
-@jit
+def _work(product: Partial, *_: Any) -> int:
+    """How many numbers are computed by the products, some hundred: each about as many as this one holds."""
+    return PRODUCTS * numbers_in(product)
+
+
+@partial(jit_quickly, work=_work, half=True)
 def _whitened(product: Partial, root: Array, v: Array) -> Array:
     return product(v / root) / root
 
 
-@jit
+@partial(jit_quickly, work=_work, half=True)
 def _matrix(product: Partial, root: Array) -> Float[Array, "D D"]:
-    return matrix_of(lambda v: _whitened(product, root, v), root)
+    return matrix_of(lambda v: product(v / root) / root, root)
 
 
-@jit
-def _residuals(product: Partial, root: Array, values: Array, vectors: Array) -> Float[Array, "D K"]:
-    images = jax.lax.map(lambda v: _whitened(product, root, v), vectors.T).T
-    return images - vectors * values
-
-
-def _lanczos(product: Partial, root: Array, rank: int, start: Array) -> tuple[Any, Any]:
+def _lanczos(
+    product: Callable[[np.ndarray], np.ndarray], rank: int, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues in rising order, and eigenvectors."""
-    operator = LinearOperator(
-        (root.size, root.size),
-        matvec=lambda v: np.asarray(_whitened(product, root, jnp.ravel(v))),
-        dtype=root.dtype,
-    )
-    tolerance = TOLERANCE * float(jnp.finfo(root.dtype).eps)
+    operator = LinearOperator((start.size, start.size), matvec=product, dtype=start.dtype)
+    tolerance = TOLERANCE * float(np.finfo(start.dtype).eps)
     try:
-        return eigsh(operator, rank, which="LA", v0=np.asarray(start), tol=tolerance)
+        return eigsh(operator, rank, which="LA", v0=start, tol=tolerance)
     except ArpackError as error:
         raise _not_converged(f"ARPACK: {error}") from error
 

@@ -84,9 +84,8 @@ def diagonal(
         ValueError: there is no such kind.
     """
     rows = _rows(data)
-
-    squares = sum_over_rows(rows, u, kind, batch_size, _squares)
-    return sound(rows, u, compared) * jnp.concatenate(squares)
+    of_sites = sum_over_rows(rows, u, kind, batch_size, squares)
+    return sound(rows, u, compared) * jnp.concatenate(of_sites)
 
 
 def blocks(
@@ -153,12 +152,14 @@ def _rows(data: ModelDensity | Rows) -> Rows:
     return data if isinstance(data, Rows) else rows_of(data)
 
 
-def _squares(factors: RowFactors) -> list[Array]:
-    """The diagonal of J'HJ, site by site; that of the weight of a layer is a product of matrices."""
+def squares(factors: RowFactors) -> list[Float[Array, " d"]]:
+    """The diagonal of J'HJ, site by site; that of the weight of a layer at one position is a product of matrices."""
     return [_square(part, factors) for part in factors.jacobians]
 
 
 def _square(part: LayerJacobian | Array, factors: RowFactors) -> Array:
+    if isinstance(part, LayerJacobian) and part.layer.positions > 1:
+        part = part.whole()
     if not isinstance(part, LayerJacobian):
         return jnp.sum(part * factors.bent(part), axis=(0, 1))
     of_outputs = part.of_outputs[:, :, 0]

@@ -8,10 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
+from laplacebook.base.jaxprs import without_idle
 from laplacebook.base.quick import jit, jit_quickly, numbers_in
 from laplacebook.model.density import ModelDensity
 
@@ -143,7 +145,9 @@ def prior_curvature(
         The diagonal, shape (D,), NaN if the Hessian has anything beside it; and whether it has
         nothing, shape ().
     """
-    _, product = jax.linearize(jax.grad(lambda u: _prior_loss(density, u)), u)
+    # What only the likelihood needs is not differentiated.
+    loss = jaxpr_as_fun(without_idle(jax.make_jaxpr(partial(_prior_loss, density))(u)))
+    _, product = jax.linearize(jax.grad(lambda u: loss(u)[0]), u)
     # For an irregular vector nothing beside the diagonal is as if it were on it.
     numbers = irregular_signs(2, u.size) * irregular_numbers(2, u.size)
     irregular = jnp.asarray(numbers, u.dtype)

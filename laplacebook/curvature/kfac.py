@@ -7,8 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import jit
+from laplacebook.curvature.gauss_newton import squares
 from laplacebook.curvature.row_jacobians import (
     LayerJacobian,
     RowFactors,
@@ -94,7 +96,29 @@ def _factors(
     """The factors, NaN where the rows are compared and do not add up."""
     rows = rows_of(density)
     total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
-    factor = sound(rows, u, compared)
+    return _finished(total, sound(rows, u, compared))
+
+
+def kronecker_factors_and_diagonal(
+    density: ModelDensity, u: Float[Array, " D"], kind: str, batch_size: int | None
+) -> tuple[tuple[tuple[Array, Array] | Array, ...], Float[Array, " D"]]:
+    """What :func:`kronecker_factors` returns, and the diagonal of the Gauss-Newton or Fisher matrix, of the same rows.
+
+    The arguments, and what is raised while it is traced, are those of that function. The rows are not compared.
+    """
+    rows = rows_of(density)
+
+    def share(factors: RowFactors) -> tuple[list, list[Array]]:
+        return _share(rows.number, factors), squares(factors)
+
+    total, of_sites = sum_over_rows(rows, u, kind, batch_size, share, every_layer=True)
+    return _finished(total, sound(rows, u, compared=False)), jnp.concatenate(of_sites)
+
+
+def _finished(
+    total: list[tuple[Array, Array] | Strips | LayerBlock], factor: Float[Numbers, ""]
+) -> tuple[tuple[Array, Array] | Array, ...]:
+    """The sums over rows as symmetric matrices, all times a factor."""
     finished: list[tuple[Array, Array] | Array] = []
     for part in total:
         if isinstance(part, tuple):

@@ -2,23 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers, namespace
-from laplacebook.base.pytrees import loud
-from laplacebook.base.quick import jit
+from laplacebook.base.pytrees import loud, own_copy
+from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
-from laplacebook.curvature.kfac import kronecker_factors
+from laplacebook.curvature.kfac import kronecker_factors, kronecker_factors_and_diagonal
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.kronecker import Eigenbasis, KroneckerBlock, KroneckerPrecision
 from laplacebook.gaussian.low_rank import LowRankPrecision
@@ -32,6 +34,7 @@ from laplacebook.gaussian.precision import (
 from laplacebook.model.density import ModelDensity
 
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
+FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
@@ -93,14 +96,23 @@ def entries_at(
             gauss_newton.dense(density, u, kind, batch, compared),
         )
     prior *= loud(separate, prior.dtype)
-    parts = parts_of(prior, [site.size for site in density.sites])
     if settings.structure == "diagonal":
         return gauss_newton.diagonal(density, u, kind, batch, compared) + prior
     if settings.structure == "block":
         blocks = gauss_newton.blocks(density, u, kind, batch, compared)
-        return tuple(_plus(b, p) for b, p in zip(blocks, parts, strict=True))
-    factors = kronecker_factors(density, u, kind, batch, compared)
-    return tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
+        return _all_damped(density, blocks, prior)
+    return _all_damped(density, kronecker_factors(density, u, kind, batch, compared), prior)
+
+
+def entries_and_metric_at(
+    density: ModelDensity, u: Float[Array, " D"], settings: Settings
+) -> tuple[Array, tuple[Array | KroneckerBlock, ...]]:
+    """What :func:`entries_at` finds for a diagonal and for Kronecker factors, of rows that are not compared."""
+    kind, batch = settings.curvature, settings.batch_size
+    prior, separate = prior_curvature(density, u)
+    prior *= loud(separate, prior.dtype)
+    factors, diagonal = kronecker_factors_and_diagonal(density, u, kind, batch)
+    return diagonal + prior, _all_damped(density, factors, prior)
 
 
 def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
@@ -120,8 +132,17 @@ def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
     costly = settings.structure == "dense" and density.dimension > COSTLY
     if settings.structure != "diagonal" and not costly:
         return None
-    orders = [max(site.shape) if len(site.shape) == 2 else site.size for site in density.sites]
-    return replace(settings, structure="kronecker") if max(orders) <= LARGEST else None
+    return replace(settings, structure="kronecker") if _order(density) <= LARGEST else None
+
+
+def metric_costs_little(density: ModelDensity) -> bool:
+    """Whether Kronecker factors cost little beside a diagonal: a few products with matrices of some hundred rows."""
+    return _order(density) <= FEW_ROWS
+
+
+def _order(density: ModelDensity) -> int:
+    """That of the largest Kronecker factor, if the matrices are layers."""
+    return max(max(s.shape) if len(s.shape) == 2 else s.size for s in density.sites)
 
 
 def precision_of(entries: Any, structure: str) -> Precision:
@@ -158,8 +179,9 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
     product, (prior, separate) = _product_and_prior(density, u)
     if not separate:
         raise coupled("low_rank")
-    vectors, values = top_eigenpairs(product, prior, rank, jax.random.key(0))
-    rounding = ROUNDING * jnp.finfo(u.dtype).eps * jnp.max(jnp.abs(values))
+    prior = np.asarray(prior)
+    vectors, values = top_eigenpairs(product, prior, rank)
+    rounding = ROUNDING * jnp.finfo(u.dtype).eps * np.max(abs(values))
     if values[-1] < -rounding:
         raise NotPositiveDefinite(
             f"The Gauss-Newton matrix has a negative eigenvalue, {float(values[-1]):.2g} of the prior "
@@ -167,10 +189,11 @@ def low_rank_at(density: ModelDensity, u: Float[Array, " D"], rank: int) -> LowR
             causes=["an outcome whose loss is not convex (a Student-t beside outliers)"],
             remedy='use structure="dense", or a smaller rank. Nothing was set to zero.',
         )
-    return LowRankPrecision.of(prior, vectors, jnp.maximum(values, 0))
+    found = LowRankPrecision.of(prior, vectors, np.maximum(values, 0))
+    return jax.tree.map(own_copy, found)
 
 
-@jit
+@partial(jit_quickly, half=True)
 def _product_and_prior(density: ModelDensity, u: Array) -> tuple[Partial, tuple[Array, Array]]:
     return gauss_newton.gauss_newton_product(density, u), prior_curvature(density, u)
 
@@ -183,6 +206,14 @@ def coupled(structure: str) -> UnsupportedModel:
         causes=["a hierarchical prior: the scale of the weights is itself a latent site"],
         remedy='use structure="dense"; or fix the scale, and find it by the evidence.',
     )
+
+
+def _all_damped(
+    density: ModelDensity, factors: Sequence[tuple[Array, Array] | Array], prior: Array
+) -> tuple[KroneckerBlock | Array, ...]:
+    """The blocks of all sites, each with its prior."""
+    parts = parts_of(prior, [site.size for site in density.sites])
+    return tuple(_damped(f, p) for f, p in zip(factors, parts, strict=True))
 
 
 def _damped(factors: tuple[Array, Array] | Array, prior: Array) -> KroneckerBlock | Array:

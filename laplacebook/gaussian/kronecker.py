@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
-from laplacebook.base.namespace import Numbers, eigh, namespace
+from laplacebook.base.namespace import Numbers, eigh, namespace, once
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
@@ -129,7 +129,11 @@ class Eigenbasis(Precision):
 
     def _scaled(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)
-        return v / aligned((self.eigenvalues**0.5).reshape(self.size), v)
+        return v / aligned(self._roots(), v)
+
+    @once
+    def _roots(self) -> Float[Numbers, " D"]:
+        return (self.eigenvalues**0.5).reshape(self.size)
 
 
 def _semidefinite(eigenvalues: Float[Numbers, " M"]) -> Float[Numbers, " M"]:

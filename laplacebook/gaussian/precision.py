@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, require_key, symmetric_part
-from laplacebook.base.namespace import Numbers, cholesky, namespace, solve_lower
+from laplacebook.base.namespace import Numbers, cholesky, namespace, once, solve_lower
 from laplacebook.base.pytrees import Leaf, loud
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.gaussian.memory import require_dense
@@ -317,6 +317,7 @@ class BlockPrecision(Precision):
         found = [method(*pair) for pair in zip(self.blocks, parts, strict=True)]
         return namespace(*found).concatenate(found)
 
+    @once
     def _loud(self) -> Float[Numbers, "*B"]:
         """One; NaN if one of the blocks is not positive definite."""
         determinant = self.log_determinant()

@@ -18,9 +18,14 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import STATIC, loud
+from laplacebook.base.pytrees import STATIC, is_traced, loud
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
+
+_FOUND: dict[
+    tuple, tuple[int, tuple[bool, ...]]
+] = {}  # in programs, by model and shapes of its data
+_KEPT = 200  # of them
 
 
 @jax.tree_util.register_dataclass
@@ -112,6 +117,18 @@ def rows_of(density: ModelDensity) -> Rows:
         UnsupportedModel: the observed sites have no first axis in common, or the model does not run
             with one of the rows.
     """
+    program = density.program
+    if program not in _FOUND:
+        found = _rows_of(density)
+        if not all(map(is_traced, jax.tree.leaves(density))):
+            return found  # known numbers, which decide what a program does
+        while len(_FOUND) >= _KEPT:
+            del _FOUND[next(iter(_FOUND))]
+        _FOUND[program] = found.number, found.carried
+    return Rows(density, *_FOUND[program])
+
+
+def _rows_of(density: ModelDensity) -> Rows:
     lengths = set(_observed(density).values())
     if len(lengths) != 1 or () in lengths:
         raise _no_rows("its observed sites have no first axis in common")

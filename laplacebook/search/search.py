@@ -18,7 +18,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
-from laplacebook.base.errors import DoubtfulFit, UnsupportedModel
+from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.one_thread import by_one_thread, one_thread
 from laplacebook.base.pytrees import loud, on_host
@@ -28,19 +28,19 @@ from laplacebook.curvature.hessian import (
     hessian_product_again,
     twice_differentiable,
 )
-from laplacebook.curvature.precision_at import kept, metric_of
+from laplacebook.curvature.precision_at import kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
+from laplacebook.search.curvatures import Curvatures
 from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
     is_laborious,
     look,
-    precision_seen,
     slope_look,
     slope_look_again,
     terms_and_validity,
@@ -283,18 +283,8 @@ def _driven_rounds(
     nudged = off_centre(u, room)
     u = nudged if start is None else np.where(u == 0, nudged, u)
 
-    def precision_there(u: np.ndarray) -> Precision:
-        return precision_seen(density, u, settings)
-
-    def metric_there(u: np.ndarray) -> Precision | None:
-        metric = metric_of(density, settings) if past.layers else None
-        if metric is None:
-            return None
-        try:
-            return precision_seen(density, u, metric)
-        except UnsupportedModel:
-            past.layers = False
-            return None
+    curvatures = Curvatures(density, settings, past.layers)
+    precision_at, metric_at = curvatures.precision_at, curvatures.metric_at
 
     # What only judges a mode, and enters no number of the fit, may be computed by other programs later.
     often = past.searches > FEW and is_laborious(density, u.size)
@@ -310,9 +300,10 @@ def _driven_rounds(
 
     with np.errstate(all="ignore"), twice_differentiable():
         steps: Numbers = 0
-        if settings.structure == "dense" and metric_there(u) is not None:
-            u, steps = _approached(look_at, metric_there, u, tolerance)
-        found = drive_rounds(look_at, precision_there, metric_there, ridge_there, u, tolerance)
+        if settings.structure == "dense" and metric_at(u) is not None:
+            u, steps = _approached(look_at, metric_at, u, tolerance)
+        found = drive_rounds(look_at, precision_at, metric_at, ridge_there, u, tolerance)
+        past.layers = curvatures.layers
         steps += found.certificate.iterations
         found = found._replace(certificate=replace(found.certificate, iterations=steps))
         terms, valid = jax.tree.map(np.asarray, found.beside)

@@ -12,13 +12,14 @@ from jaxtyping import Array, Float, Int, Key
 from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import NonFinite
 from laplacebook.base.keys import split_into
-from laplacebook.base.namespace import namespace
+from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import jit, jit_quickly
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import because, not_finite
 from laplacebook.model.rows import Rows, require_batch_size, require_sum, rows_of
+from laplacebook.search.looks import slope_look
 
 _CHUNKS = 50  # of the steps: between them the progress bar moves
 
@@ -80,7 +81,8 @@ def train(
     rows, batch_size = _rows(density, batch_size)
     initial, order = split_into(key)
     u = _initial(density, initial) if start is None else density.start(start)
-    if not isfinite(_loss(density, u)):
+    value = _value_of_a_look if batch_size == rows.number else _loss
+    if not isfinite(value(density, u)):
         raise not_finite(density, u)
     if batch_size < rows.number:
         require_sum(density, u)
@@ -93,7 +95,7 @@ def train(
             if not _is_finite(state[0]):
                 raise _diverged(density, last, learning_rate)
             bar.update(last - first)
-    if not isfinite(_loss(density, state[0])):
+    if not isfinite(value(density, state[0])):
         raise _diverged(density, steps, learning_rate)
     return _values(density, state[0])
 
@@ -137,6 +139,11 @@ def _initial(density: ModelDensity, key: Array) -> Array:
 @jit_quickly
 def _loss(density: ModelDensity, u: Array) -> Array:
     return density.loss(u)[0]
+
+
+def _value_of_a_look(density: ModelDensity, u: Array) -> Numbers:
+    """The same by the program of a look with the gradient, which the search that follows has need of."""
+    return slope_look(density, u).f
 
 
 @jit_quickly

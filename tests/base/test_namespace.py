@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import solve_triangular
 
 from laplacebook.base.namespace import (
     between,
@@ -15,6 +16,7 @@ from laplacebook.base.namespace import (
     left_svd,
     logsumexp,
     namespace,
+    once,
     put,
     repeat,
     repeat_while,
@@ -141,3 +143,35 @@ def test_as_long_as_a_condition_holds(kind):
     assert repeat_while(lambda x: x < 100, double, kind(3.0)) == 192
     assert repeat_while(lambda x: x < 1, double, kind(3.0)) == 3
     assert len(steps) == 6 or kind is jnp.float64  # which is traced
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+@pytest.mark.parametrize("trans", ["N", "T"])
+def test_solve_lower_by_rows_and_by_columns_is_scipys(trans, dtype):
+    lower = np.array([[2.0, 7.0], [1.0, 3.0]], dtype)  # of which the upper number is not read
+    for given in (lower, np.asfortranarray(lower)):
+        for columns in (np.array([[1.0, 2.0], [3.0, 5.0]], dtype), np.ones((2, 0), dtype)):
+            exact = solve_triangular(lower, columns, trans, lower=True)
+            np.testing.assert_array_equal(solve_lower(given, columns, trans), exact)
+
+
+def test_solve_lower_refuses_a_zero():
+    with pytest.raises(np.linalg.LinAlgError, match="row 2"):
+        solve_lower(np.diag([1.0, 0.0]), np.ones((2, 1)), "N")
+
+
+class Counted:
+    def __init__(self, x):
+        self.x, self.calls = x, 0
+
+    @once
+    def twice(self):
+        self.calls += 1
+        return 2 * self.x
+
+
+def test_what_is_numpys_is_computed_once_and_what_may_be_traced_each_time():
+    for x, calls in ((np.ones(2), 1), (jnp.ones(2), 2)):
+        counted = Counted(x)
+        np.testing.assert_array_equal([counted.twice(), counted.twice()], np.full((2, 2), 2))
+        assert counted.calls == calls

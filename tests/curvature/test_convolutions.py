@@ -13,7 +13,7 @@ import laplacebook as lb
 from laplacebook.base.convolutions import with_products
 from laplacebook.base.jaxprs import primitives
 from laplacebook.curvature import gauss_newton, settings
-from laplacebook.curvature.kfac import kronecker_factors
+from laplacebook.curvature.kfac import kronecker_factors, kronecker_factors_and_diagonal
 from laplacebook.model.density import ModelDensity
 
 RNG = np.random.default_rng(0)
@@ -103,6 +103,16 @@ def test_factors_are_sums_over_rows_and_positions(name):
     expected = (inputs, outputs) if last else (outputs, inputs)
     (found,) = kronecker_factors(density, jnp.asarray(kernel).ravel(), batch_size=3)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, expected)
+
+
+@pytest.mark.parametrize("name", ["HWIO, strides", "as large as the image"])
+def test_factors_and_the_diagonal_of_the_same_rows_are_what_they_are_alone(name):
+    """At several positions of a row, and at one."""
+    density, _, kernel, _ = problem(name)
+    args = density, jnp.asarray(kernel).ravel(), "gauss_newton", 3
+    both = jax.jit(kronecker_factors_and_diagonal, static_argnums=(2, 3))(*args)
+    alone = kronecker_factors(*args), jax.jit(gauss_newton.diagonal, static_argnums=(2, 3))(*args)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), both, alone)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)

@@ -1,6 +1,5 @@
 """The largest eigenpairs of a whitened matrix, and when they are refused."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from jax.tree_util import Partial
 import laplacebook as lb
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 
-D, KEY = 24, jax.random.key(0)
+D = 24
 rng = np.random.default_rng(0)
 BASIS = np.linalg.qr(rng.normal(size=(D, D)))[0]
 P = rng.uniform(0.5, 2, size=D)
@@ -33,7 +32,7 @@ G = jnp.asarray(curvature(SPECTRUM))
 )
 def test_the_largest_eigenpairs_and_no_others(rank, atol):
     """One of them twice, some of many zeros, a negative one; twelve come from all 24, seven do not."""
-    vectors, values = top_eigenpairs(Partial(times, G), jnp.asarray(P), rank, KEY)
+    vectors, values = top_eigenpairs(Partial(times, G), P, rank)
     assert vectors.shape == (D, min(rank, D))
     expected = np.sort(SPECTRUM)[::-1][:rank]
     np.testing.assert_allclose(values, expected, rtol=1e-12, atol=atol)
@@ -44,13 +43,13 @@ def test_the_largest_eigenpairs_and_no_others(rank, atol):
 def test_what_is_no_eigenpair_is_refused():
     skew = G + 30 * np.triu(np.ones((D, D)), 1)
     with pytest.raises(lb.NotConverged, match="eigenpairs"):
-        top_eigenpairs(Partial(times, skew), jnp.asarray(P), 3, KEY)
+        top_eigenpairs(Partial(times, skew), P, 3)
 
 
 def test_what_has_no_eigenpairs_is_refused():
     with pytest.raises(lb.NonFinite, match="curvature of the likelihood"):
-        top_eigenpairs(Partial(times, jnp.nan * G), jnp.asarray(P), 3, KEY)
+        top_eigenpairs(Partial(times, jnp.nan * G), P, 3)
     with pytest.raises(lb.NotPositiveDefinite, match="2 of its 24"):
-        top_eigenpairs(Partial(times, G), jnp.asarray(P).at[:2].set(0.0), 3, KEY)
+        top_eigenpairs(Partial(times, G), np.where(np.arange(D) < 2, 0.0, P), 3)
     with pytest.raises(ValueError, match="1 or more"):
-        top_eigenpairs(Partial(times, G), jnp.asarray(P), 0, KEY)
+        top_eigenpairs(Partial(times, G), P, 0)

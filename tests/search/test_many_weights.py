@@ -19,11 +19,11 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import print_point
 from laplacebook.model.sites import Site
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import driven_rounds, rounds, search
+from laplacebook.search import curvatures, driven_rounds, rounds
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
-from tests.test_next_calls import compiled
+from tests.test_next_calls import COMPILED, compiled
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 6))
@@ -53,9 +53,13 @@ def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metri
         "round_from",
         lambda *args: metrics.append(type(args[-1])) or one_round(*args),
     )
+    before = len(COMPILED)
     fit = lb.laplace(model, X, y, start=start, curvature="gauss_newton", structure="diagonal")
     assert fit.certificate.converged
     assert isinstance(fit.precision, DiagonalPrecision)
+    names = COMPILED[before:]
+    assert not [name for name in names if "slope" in name]  # training has looked
+    assert len([name for name in names if "entries" in name]) == 1  # of both
     assert set(metrics) == {metric}
 
 
@@ -64,10 +68,10 @@ def test_a_costly_dense_fit_looks_at_its_precision_where_the_rounds_by_kronecker
 ):
     """A look at the matrix of thousands of weights takes seconds, and a step by its factor ten gradients."""
     start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=100)
-    looks, one_look = [], search.precision_seen
+    looks, one_look = [], curvatures.precision_seen
     monkeypatch.setattr(precision_at, "COSTLY", 1)
     monkeypatch.setattr(
-        search, "precision_seen", lambda *args: looks.append(one_look(*args)) or looks[-1]
+        curvatures, "precision_seen", lambda *args: looks.append(one_look(*args)) or looks[-1]
     )
     fit = lb.laplace(NETWORK, X, LABELS, start=start, curvature="gauss_newton")
     assert fit.certificate.converged
@@ -86,10 +90,12 @@ def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
     model, y, structures, monkeypatch
 ):
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
-    looks, one_look = [], search.precision_seen
+    looks, one_look = [], curvatures.precision_seen
     monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)
     monkeypatch.setattr(
-        search, "precision_seen", lambda *args: looks.append(args[-1].structure) or one_look(*args)
+        curvatures,
+        "precision_seen",
+        lambda *args: looks.append(args[-1].structure) or one_look(*args),
     )
     options = {"curvature": "gauss_newton", "structure": "low_rank", "rank": 2}
     fit = lb.laplace(model, X, y, start=start, **options)
