@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
+from laplacebook.base.uncollected import uncollected
+
 try:
     from jax.extend.core import get_opaque_trace_state
 except ImportError:  # JAX 0.7
@@ -66,7 +68,7 @@ def jit(function: Callable, **static: Any) -> Callable:
         function: pure.
         static: what else ``jax.jit`` takes.
     """
-    program = jax.jit(function, **static)
+    program = jax.jit(uncollected(function), **static)  # while it is traced
 
     @functools.wraps(function, ("__name__", "__doc__"))
     @in_full_precision
