@@ -138,7 +138,7 @@ def _loss(density: ModelDensity, u: Array) -> Array:
 
 @jit_quickly
 def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
-    return density.terms(u).values
+    return density.values(u)
 
 
 def _adam() -> Any:
