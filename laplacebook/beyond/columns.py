@@ -15,7 +15,7 @@ from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
 from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
-_TOGETHER = 16  # products in one look
+_TOGETHER = 6  # products in one look: groups and a few columns take no more
 _BORDER = 4  # times the entries of a median row: such an effect moves alone
 _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
 _ASIDE = (
@@ -29,7 +29,7 @@ class Pattern(NamedTuple):
     """Where the Hessian has entries, and from which product each is read.
 
     Attributes:
-        ways: the vectors of the products, shape (C, 16, d).
+        ways: the vectors of the products, shape (C, 6, d).
         looks: how many of these C parts there are to look at.
         places: of the entries in the Hessian as one list of numbers, shape (n,).
         source: of each entry, among the products as one list of numbers, shape (n,).
