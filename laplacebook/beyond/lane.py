@@ -44,6 +44,12 @@ class Lane:
         """The inverse Cholesky factor of the Hessian that was seen last."""
         return lapack.dtrtri(self.factor, lower=1)[0]
 
+    @property
+    def log_root(self) -> float:
+        """Half of the log determinant of that Hessian."""
+        assert self.factor is not None
+        return float(np.log(np.diagonal(self.factor)).sum())
+
     def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
         """What was seen at z."""
         if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
