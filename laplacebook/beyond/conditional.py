@@ -173,10 +173,9 @@ class Effects:
             passable: conditional standard deviations from the mode at which it may end, if that is farther than else.
         """
         size, lanes = start.shape[1], self._lanes(hyper, start, passable)
-        root = np.full((len(lanes), size, size), np.nan)
+        root = np.empty((len(lanes), size, size))
         for k, lane in enumerate(lanes):
-            if lane.found:
-                root[k] = lane.root
+            root[k] = lane.root if lane.found else np.nan
         return Conditional(hyper, *_ends(lanes, start), root)
 
     def heights(

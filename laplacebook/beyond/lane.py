@@ -65,9 +65,9 @@ class Lane:
             self._follow(gradient)
 
     def _bend(self, gradient: np.ndarray, hessian: np.ndarray, fell: bool) -> None:
-        finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1) if finite else (None, 1)
-        if not finite:
+        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1)
+        failed = failed or not np.isfinite(np.diagonal(factor)).all()
+        if failed and not np.isfinite(hessian).all():
             self.is_going = False
         elif failed:
             bends, axes = np.linalg.eigh(hessian)
