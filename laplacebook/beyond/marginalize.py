@@ -26,8 +26,8 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import values_at
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.integrals import integrals_are_wanted
 from laplacebook.model.not_finite import require_entries
+from laplacebook.model.trace import integrals_are_wanted
 from laplacebook.model.working_precision import InWorkingPrecision
 from laplacebook.search.looks import middle
 from laplacebook.search.search import search

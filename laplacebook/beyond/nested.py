@@ -10,8 +10,7 @@ import numpy as np
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotConverged
 from laplacebook.base.one_thread import by_one_thread
-from laplacebook.base.quick import in_full_precision, is_eager
-from laplacebook.base.uncollected import uncollected
+from laplacebook.base.quick import in_full_precision, is_eager, uncollected
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore

@@ -20,7 +20,6 @@ from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 from laplacebook.base.pytrees import STATIC, is_traced, loud
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.arguments import Call
-from laplacebook.model.integrals import with_integrals
 from laplacebook.model.labels import Labels
 from laplacebook.model.sharding import Placement
 from laplacebook.model.sites import Site, find_sites
@@ -40,6 +39,7 @@ from laplacebook.model.trace import (
     supported_data,
     valid_parameters,
     where_defined,
+    with_integrals,
 )
 from laplacebook.model.working_precision import InWorkingPrecision
 

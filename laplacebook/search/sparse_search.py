@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
-from laplacebook.base.uncollected import uncollected
+from laplacebook.base.quick import uncollected
 from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import SparseHessian
 from laplacebook.gaussian.memory import available_memory, gib

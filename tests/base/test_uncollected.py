@@ -5,8 +5,7 @@ import gc
 import jax.numpy as jnp
 import pytest
 
-from laplacebook.base.quick import jit
-from laplacebook.base.uncollected import uncollected
+from laplacebook.base.quick import jit, uncollected
 
 
 def state():

@@ -8,7 +8,7 @@ import pytest
 
 from laplacebook.beyond.marginalize import MarginalModel, marginalize
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.integrals import integrals_are_wanted, with_integrals
+from laplacebook.model.trace import integrals_are_wanted, with_integrals
 
 
 def groups(y):
