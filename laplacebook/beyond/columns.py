@@ -15,7 +15,7 @@ from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
 from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
-_TOGETHER = 16  # products in one look
+_TOGETHER = 6  # products in one look: groups and a few columns take no more
 _BORDER = 4  # times the entries of a median row: such an effect moves alone
 _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
 _ASIDE = (
@@ -29,7 +29,7 @@ class Pattern(NamedTuple):
     """Where the Hessian has entries, and from which product each is read.
 
     Attributes:
-        ways: the vectors of the products, shape (C, 16, d).
+        ways: the vectors of the products, shape (C, 6, d).
         looks: how many of these C parts there are to look at.
         places: of the entries in the Hessian as one list of numbers, shape (n,).
         source: of each entry, among the products as one list of numbers, shape (n,).
@@ -46,6 +46,20 @@ class Pattern(NamedTuple):
     def read(self) -> Float[np.ndarray, "C d"]:
         """The vectors of the products that are read."""
         return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check]
+
+    def checked(self, read: Float[np.ndarray, "K n"]) -> tuple[np.ndarray, np.ndarray]:
+        """The product with the last vector of the Hessians that have these entries, and that of absolute values.
+
+        Args:
+            read: the entries, row by row.
+        """
+        size = self.ways.shape[-1]
+        parts = read * np.asarray(self.ways).reshape(-1, size)[self.check][self.places % size]
+        found = np.zeros((2, len(read), size))
+        rows, first = np.unique(self.places // size, return_index=True)
+        found[0][:, rows] = np.add.reduceat(parts, first, axis=1)
+        found[1][:, rows] = np.add.reduceat(abs(parts), first, axis=1)
+        return found[0], found[1]
 
     def trace_with(self, inverse: Float[np.ndarray, "K d d"]) -> Float[np.ndarray, "K C d"]:
         """The weights of these products in the trace of the Hessian times each of some symmetric matrices."""
@@ -89,8 +103,10 @@ class Columns:
             often: whether it is looked at so often that a program is worth while which tells whether one look is
                 enough, where what depends on h alone costs most.
         """
+        if size <= COLUMNS:
+            return None
         factorises = _factorises(density)
-        if size <= COLUMNS or (factorises and not often):
+        if factorises and not often:
             return None
         parts = -(-size // _TOGETHER)
         dense = _ways(np.eye(size), parts)
@@ -120,12 +136,13 @@ class Columns:
             return f, gradient, (whole + whole.swapaxes(1, 2)) / 2
         f, gradient, products = self._products(pattern.ways, pattern.looks, hyper, z)
         hessian = np.zeros((len(z), size * size))
-        hessian[:, pattern.places] = products.reshape(len(z), -1)[:, pattern.source]
+        read = products.reshape(len(z), -1)[:, pattern.source]
+        hessian[:, pattern.places] = read
         hessian = hessian.reshape(-1, size, size)
-        way = np.asarray(pattern.ways).reshape(-1, size)[pattern.check]
-        off = abs(products[:, pattern.check] - hessian @ way)
+        product, size_of_it = pattern.checked(read)
         rounding = np.sqrt(jnp.finfo(jnp.result_type(float)).eps)
-        wrong = ~(off <= rounding * (abs(hessian) @ abs(way))).all(axis=1)
+        off = abs(products[:, pattern.check] - product)
+        wrong = ~(off <= rounding * size_of_it).all(axis=1)
         if wrong.any():
             column_by_column = Columns(self.density, self.over, self.dense, None)
             hessian[wrong] = column_by_column.hessians(hyper[wrong], z[wrong])[2]

@@ -83,7 +83,8 @@ class Conditional(NamedTuple):
             which: those that move.
         """
         root = self.root[k]
-        return root[:, which].T @ root / self.at([k]).deviations[0][which, None]
+        moved = root[:, which]
+        return moved.T @ root / np.sqrt(np.einsum("ij,ij->j", moved, moved))[:, None]
 
     def offsets(
         self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
@@ -171,6 +172,24 @@ class Effects:
             start: z where the search begins, shape (K, d).
             passable: conditional standard deviations from the mode at which it may end, if that is farther than else.
         """
+        size, lanes = start.shape[1], self._lanes(hyper, start, passable)
+        root = np.empty((len(lanes), size, size))
+        for k, lane in enumerate(lanes):
+            root[k] = lane.root if lane.found else np.nan
+        return Conditional(hyper, *_ends(lanes, start), root)
+
+    def heights(
+        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+    ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K d"]]:
+        """The log marginal at every point and the modes, as :meth:`given` finds them; no matrix is inverted.
+
+        Args:
+            hyper: h, shape (K, H).
+            start: z where the search begins, shape (K, d).
+        """
+        return _ends(self._lanes(hyper, start), start)
+
+    def _lanes(self, hyper: np.ndarray, start: np.ndarray, passable: float = 0.0) -> list[Lane]:
         few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
         rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
         tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding, passable)
@@ -187,17 +206,7 @@ class Effects:
                     looks = self._looks(hyper[which], points, with_hessian)
                     for k, f, *slopes in zip(which, *looks, strict=True):
                         lanes[k].take(float(f), *slopes)
-        size = start.shape[1]
-        nowhere = np.full((size, size), np.nan)
-        roots = [lane.root if lane.found else nowhere for lane in lanes]
-        found = Conditional(
-            hyper,
-            np.array([-lane.lowest if lane.found else np.nan for lane in lanes]),
-            np.array([lane.z if lane.found else nowhere[0] for lane in lanes]).reshape(start.shape),
-            np.array(roots).reshape(-1, size, size),
-        )
-        volume = size / 2 * np.log(2 * np.pi) - found.log_roots
-        return found._replace(log_marginal=found.log_marginal + volume)
+        return lanes
 
     def follows_gradient(self, at: AnyConditional) -> bool:
         """Whether the log joint follows its own gradient around the effects' mode at the one point of ``at``."""
@@ -298,6 +307,14 @@ class Effects:
         places = np.repeat(hyper, parts, axis=0), z
         heights = in_lanes(_log_joints, self.density, self.over, lanes, *places)[0]
         return heights.reshape(number, -1)[:, :many]
+
+
+def _ends(lanes: list[Lane], start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The log marginal where searches have ended, and the modes; NaN where they found none."""
+    size = start.shape[1] / 2 * np.log(2 * np.pi)
+    heights = [size - lane.lowest - lane.log_root if lane.found else np.nan for lane in lanes]
+    modes = [lane.z if lane.found else np.full(lane.z.shape, np.nan) for lane in lanes]
+    return np.array(heights), np.array(modes).reshape(start.shape)
 
 
 @partial(jit_quickly, half=True, static_argnames=("over", "bent"))

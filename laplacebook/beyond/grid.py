@@ -163,7 +163,7 @@ def explore(
         found = at(mode.point + spacing * index @ mode.axes.T)
         sound = np.isfinite(found.log_marginal)
         heights.update(zip(wave, np.where(sound, found.log_marginal, np.nan), strict=True))
-        parts.append(found.at(sound))
+        parts.append(found if sound.all() else found.at(sound))  # of which at makes a copy
         order.extend(point for point, fine in zip(wave, sound, strict=True) if fine)
         wave = _next_wave(heights, unit, widest, depth)
     kind: Any = type(parts[0])

@@ -68,24 +68,36 @@ class KnownPoints:
             hyper: h, shape (K, H).
             scale: of each coordinate of h, by which a neighbour is near; shape (H,).
         """
-        middle = np.broadcast_to(self.start, (len(hyper), self.start.size)).copy()
-        near = self._nearest(hyper / scale, scale, middle)
+        near, middle = self._starts(hyper, scale)
         found = self.effects.given(hyper, near)
         failed = np.flatnonzero(np.isnan(found.log_marginal) & np.any(near != middle, axis=1))
         if failed.size:
             again = self.effects.given(hyper[failed], middle[failed])
             found.put(failed, again)
-        sound = np.isfinite(found.log_marginal)
-        self.hyper = np.concatenate([self.hyper, hyper[sound]])
-        self.mode = np.concatenate([self.mode, found.mode[sound]])
+        self._keep(hyper, found.log_marginal, found.mode)
         return found
 
     def heights(
         self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
     ) -> Float[np.ndarray, " K"]:
         """The log marginal alone; minus infinity where the effects have no mode."""
-        heights = self.conditional(hyper, scale).log_marginal
+        near, middle = self._starts(hyper, scale)
+        heights, mode = self.effects.heights(hyper, near)
+        failed = np.flatnonzero(np.isnan(heights) & np.any(near != middle, axis=1))
+        if failed.size:
+            heights[failed], mode[failed] = self.effects.heights(hyper[failed], middle[failed])
+        self._keep(hyper, heights, mode)
         return np.where(np.isnan(heights), -np.inf, heights)
+
+    def _keep(self, hyper: np.ndarray, heights: np.ndarray, mode: np.ndarray) -> None:
+        sound = np.isfinite(heights)
+        self.hyper = np.concatenate([self.hyper, hyper[sound]])
+        self.mode = np.concatenate([self.mode, mode[sound]])
+
+    def _starts(self, hyper: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where searches begin: at the mode of the nearest point, and in the middle of the prior."""
+        middle = np.broadcast_to(self.start, (len(hyper), self.start.size)).copy()
+        return self._nearest(hyper / scale, scale, middle), middle
 
     def _nearest(self, points: np.ndarray, scale: np.ndarray, middle: np.ndarray) -> np.ndarray:
         if not len(self.hyper):

@@ -44,6 +44,12 @@ class Lane:
         """The inverse Cholesky factor of the Hessian that was seen last."""
         return lapack.dtrtri(self.factor, lower=1)[0]
 
+    @property
+    def log_root(self) -> float:
+        """Half of the log determinant of that Hessian."""
+        assert self.factor is not None
+        return float(np.log(np.diagonal(self.factor)).sum())
+
     def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
         """What was seen at z."""
         if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
@@ -59,9 +65,9 @@ class Lane:
             self._follow(gradient)
 
     def _bend(self, gradient: np.ndarray, hessian: np.ndarray, fell: bool) -> None:
-        finite = np.isfinite(hessian).all()
-        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1) if finite else (None, 1)
-        if not finite:
+        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1)
+        failed = failed or not np.isfinite(np.diagonal(factor)).all()
+        if failed and not np.isfinite(hessian).all():
             self.is_going = False
         elif failed:
             bends, axes = np.linalg.eigh(hessian)

@@ -27,6 +27,7 @@ from laplacebook.fit.summary import values_at
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import require_entries
+from laplacebook.model.trace import integrals_are_wanted
 from laplacebook.model.working_precision import InWorkingPrecision
 from laplacebook.search.looks import middle
 from laplacebook.search.search import search
@@ -132,6 +133,9 @@ class MarginalModel:
         call, hyper, hidden = self._seen(args, kwargs)
         with handlers.trace() as trace, handlers.block(hide=hidden):
             handlers.substitute(self.model, substitute_fn=self._placeholder)(*args, **kwargs)
+        if not integrals_are_wanted():
+            numpyro.factor(f"integral of {self._listed}", jnp.zeros(()))
+            return
         values = {name: jnp.asarray(trace[name]["value"], float) for name in hyper}
         try:
             with InWorkingPrecision():

@@ -10,7 +10,7 @@ import numpy as np
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotConverged
 from laplacebook.base.one_thread import by_one_thread
-from laplacebook.base.quick import in_full_precision, is_eager
+from laplacebook.base.quick import in_full_precision, is_eager, uncollected
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore
@@ -51,6 +51,7 @@ _TAIL = 20.0  # standard deviations, or units if these are more: from there to t
 _ROUGH = 0.1  # nats: what the log evidence may differ by with half of the points
 
 
+@uncollected
 @by_one_thread
 @in_full_precision
 def nested(

@@ -14,7 +14,7 @@ from laplacebook.beyond.conditional import AnyConditional, Effects
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
 TOGETHER = 16  # of them at one point of the hyperparameters
-LINES = 4096  # along which the log joint is followed, of all effects together
+LINES = 2048  # along which the log joint is followed, of all effects together
 FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
 PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations

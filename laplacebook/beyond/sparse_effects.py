@@ -88,9 +88,7 @@ class SparseEffects(Effects):
         nowhere = [np.full((len(hyper), *shape), np.nan) for shape in shapes]
         found = SparseConditional(layout, hyper, *nowhere)
         for k in range(len(hyper)):
-            integral.begin_at(start[k])
-            u = jnp.asarray(hyper[k], float)
-            height = -float(_loss(self.marginal.density, u, whole=integral))
+            height = self._height(hyper[k], start[k])
             if not np.isfinite(height):
                 continue
             mode, precision = integral.found()
@@ -100,6 +98,28 @@ class SparseEffects(Effects):
             found.entries[k] = precision.entries
             found.left[k], found.middle[k] = precision.left, precision.middle
         return found
+
+    def heights(
+        self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
+    ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K d"]]:
+        """As :meth:`~laplacebook.beyond.conditional.Effects.heights`.
+
+        Args:
+            hyper: h, shape (K, H).
+            start: z where the search begins, shape (K, d).
+        """
+        heights, modes = np.full(len(hyper), np.nan), np.full(start.shape, np.nan)
+        for k in range(len(hyper)):
+            heights[k] = self._height(hyper[k], start[k])
+            if np.isfinite(heights[k]):
+                modes[k] = self.integral.found()[0]
+        return heights, modes
+
+    def _height(self, hyper: np.ndarray, start: np.ndarray) -> float:
+        """The log marginal at one point, by a search from there; no number where there is no mode."""
+        self.integral.begin_at(start)
+        u = jnp.asarray(hyper, float)
+        return -float(_loss(self.marginal.density, u, whole=self.integral))
 
     def followed(
         self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]

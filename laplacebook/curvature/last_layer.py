@@ -81,7 +81,7 @@ def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> int:
 
 @jit_quickly
 def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
-    return density.terms(u).values
+    return density.values(u)
 
 
 def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> bool:

@@ -173,7 +173,7 @@ def maximize_evidence(
     if peak.converged:
         density = names.put(approx.density, peak.x)
         # Of several modes the one whose evidence was followed.
-        mode = density.terms(peak.mode).values if refit else approx.mode
+        mode = density.values(peak.mode) if refit else approx.mode
         again = approximate(density, mode, throw=throw, settings=approx.settings)
     else:
         again = _without_numbers(approx)

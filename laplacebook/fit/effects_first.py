@@ -35,4 +35,4 @@ def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, 
 @jit_quickly
 def _centre(density: ModelDensity) -> dict[str, Array]:
     """The latent sites in the middle of their priors."""
-    return density.terms(density.start()).values
+    return density.values(density.start())

@@ -15,7 +15,7 @@ from laplacebook.model.density import ModelDensity
 
 def numbers_at(density: ModelDensity, g: Call, u: Float[Array, " D"]) -> Float[Array, " C"]:
     """The numbers that the function returns at u, in a row."""
-    value = jnp.asarray(g.function(density.terms(u).values))
+    value = jnp.asarray(g.function(density.values(u)))
     return jnp.ravel(value).astype(u.dtype)
 
 
@@ -33,7 +33,7 @@ def shape_of(density: ModelDensity, g: Call, u: Float[Array, " D"]) -> jax.Shape
     """
 
     def value(u: Array) -> Any:
-        return g.function(density.terms(u).values)
+        return g.function(density.values(u))
 
     return traced_shape(g.name, value, density, [site.name for site in density.sites], u)
 

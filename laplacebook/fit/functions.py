@@ -200,14 +200,14 @@ def deterministic(density: ModelDensity) -> list[str]:
 
 
 def _deterministic(density: ModelDensity, u: Array) -> dict[str, Array]:
-    trace, _ = density.trace(u)
+    trace = density.run(u)
     return {name: site["value"] for name, site in trace.items() if site["type"] == "deterministic"}
 
 
 def _sites(density: ModelDensity, u: Array) -> dict[str, Array]:
     """The latent sites and, of a model that holds its data, the deterministic ones."""
     more = _deterministic(density, u) if density.has_data else {}
-    return density.terms(u).values | more
+    return density.values(u) | more
 
 
 def _named(density: ModelDensity, of: Any) -> dict[str, Callable]:

@@ -13,7 +13,7 @@ from laplacebook.base.checks import require_key, require_number, require_numbers
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
-from laplacebook.base.quick import in_full_precision, jit_quickly
+from laplacebook.base.quick import in_full_precision, jit_quickly, uncollected
 from laplacebook.curvature.last_layer import last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -132,6 +132,7 @@ def laplace(
     return approximate(density, start, starts, key, throw, settings)
 
 
+@uncollected
 def approximate(
     density: ModelDensity,
     start: Mapping[str, Any] | None,

@@ -62,7 +62,7 @@ def laplace_guide(
         guide(*args, **kwargs)
     elsewhere = mode_vector + 1
     coordinates = density.unravel(elsewhere)
-    for name, value in density.terms(elsewhere).values.items():
+    for name, value in density.values(elsewhere).items():
         bijection = biject_to(guide.prototype_trace[name]["fn"].support)
         if not jnp.allclose(bijection(coordinates[name]), value):
             raise UnsupportedModel(

@@ -39,7 +39,7 @@ _SAME = 0.002  # of a standard deviation, with half of the nodes: with all of th
 @jit_quickly
 def values_at(density: ModelDensity, u: Float[Array, "S D"]) -> dict[str, Array]:
     """The latent sites at each of S vectors: site -> array of shape (S, *value shape)."""
-    return jax.vmap(lambda v: density.terms(v).values)(u)
+    return jax.vmap(density.values)(u)
 
 
 def marginals(
@@ -141,7 +141,7 @@ def _elementwise(density: ModelDensity) -> frozenset[str]:
     mixing: set[str] = set()
 
     def images_of_zero(u: Array) -> list[Array]:
-        trace, _ = density.trace(u)
+        trace = density.run(u)
         bijections = [biject_to(trace[site.name]["fn"].support) for site in candidates]
         mixing.update(s.name for s, b in zip(candidates, bijections, strict=True) if _mixes(b))
         return [b(jnp.zeros(s.shape)) for s, b in zip(candidates, bijections, strict=True)]

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, require_key, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, once, solve_lower
-from laplacebook.base.pytrees import Leaf, loud
+from laplacebook.base.pytrees import Leaf, from_host, loud, on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.gaussian.memory import require_dense
 
@@ -203,7 +204,9 @@ class DensePrecision(Precision):
 
     def diagonal_of_inverse(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A^-1: the marginal variances."""
-        return one_by_one(lambda a: (a.half_solve(a._identity()) ** 2).sum(axis=0), self)
+        here = self if self.shape[:-1] else on_host(self)  # in which nothing is compiled
+        found = one_by_one(lambda a: (a.half_solve(a._identity()) ** 2).sum(axis=0), here)
+        return found if namespace(self.cholesky) is np else from_host(found)
 
     def _substituted(self, v: Float[Numbers, "D *K"], trans: str) -> Float[Numbers, "D *K"]:
         v = coordinates(v, self.shape, columns=True)

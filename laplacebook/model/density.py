@@ -39,6 +39,7 @@ from laplacebook.model.trace import (
     supported_data,
     valid_parameters,
     where_defined,
+    with_integrals,
 )
 from laplacebook.model.working_precision import InWorkingPrecision
 
@@ -242,6 +243,15 @@ class ModelDensity:
             return values
         return {n: biject_to(trace[n]["fn"].support).inv(v) for n, v in values.items()}
 
+    def values(self, u: Float[Array, " D"]) -> dict[str, Array]:
+        """The latent sites at u, on the scale on which the user wrote the model: without any log density."""
+        trace = self.run(u)
+        return {site.name: trace[site.name]["value"] for site in self.sites}
+
+    def run(self, u: Float[Array, " D"]) -> dict:
+        """The trace of the model with its latent sites at u, but for integrals over what was marginalised."""
+        return self._run(self._at(u))
+
     def terms(self, u: Float[Array, " D"]) -> Terms:
         """Log likelihood, log prior and latent values at u."""
         return self._terms(*self.trace(u), u)
@@ -262,7 +272,7 @@ class ModelDensity:
 
     def room(self, u: Float[Array, " D"]) -> Float[Array, " D"]:
         """How far each coordinate is from the end of its interval; infinite if unconstrained."""
-        return self._room(self._run(self._at(u)), u)
+        return self._room(self.run(u), u)
 
     def _room(self, trace: dict, u: Float[Array, " D"]) -> Float[Array, " D"]:
         if self.space == "unconstrained":
@@ -295,7 +305,7 @@ class ModelDensity:
 
     def valid(self, u: Float[Array, " D"]) -> Bool[Array, ""]:
         """Whether at u all parameters of all distributions are valid, and support their data."""
-        trace = self._run(self._at(u))
+        trace = self._run(self._at(u), whole=True)
         return valid_parameters(trace) & supported_data(trace)
 
     def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
@@ -351,10 +361,11 @@ class ModelDensity:
         at = functools.partial(_unconstrain_reparam, latent)
         return handlers.substitute(self.model, substitute_fn=at)
 
-    def _run(self, model: Callable) -> dict:
+    def _run(self, model: Callable, whole: bool = False) -> dict:
         args, kwargs = self.arguments
         # What lies outside a support has density zero here; NumPyro would warn.
-        with validation_enabled(False), InWorkingPrecision(), self.call.arrays_blamed():
+        blamed = self.call.arrays_blamed()
+        with validation_enabled(False), InWorkingPrecision(), blamed, with_integrals(whole):
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 

@@ -1,6 +1,8 @@
 """What to read off the trace of a NumPyro model."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,6 +10,8 @@ from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.distributions import innermost, parameters, supports_data
+
+_WANTED = ContextVar("integrals wanted", default=True)
 
 
 class Terms(NamedTuple):
@@ -78,3 +82,18 @@ def refuse_complex(log_probs: Mapping[str, Array]) -> None:
                 causes=["complex data: NumPyro's distributions are of real numbers"],
                 remedy="observe the real and the imaginary part as two sites.",
             )
+
+
+@contextmanager
+def with_integrals(wanted: bool) -> Iterator[None]:
+    """Where they are wanted, or not: as where only the values of sites are asked for, and no log density."""
+    token = _WANTED.set(wanted)
+    try:
+        yield
+    finally:
+        _WANTED.reset(token)
+
+
+def integrals_are_wanted() -> bool:
+    """Whether a marginal model is to add its integral; else zero stands in its place."""
+    return _WANTED.get()

@@ -53,7 +53,7 @@ from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
-COORDINATES = 64  # an eigendecomposition costs a millisecond
+COORDINATES = 200  # an eigendecomposition costs some milliseconds, and the whole loop half a second to compile
 FEW = 3  # searches of a network, after which its looks and products are worth another second
 PATIENCE = 200  # searches: then compiling the whole loop, half a second or so, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments

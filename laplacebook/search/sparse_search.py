@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
+from laplacebook.base.quick import uncollected
 from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_hessian import SparseHessian
 from laplacebook.gaussian.memory import available_memory, gib
@@ -62,6 +63,7 @@ def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tupl
     return found, sound and looks_as_its_gradient(partial(slope_look, density), found)
 
 
+@uncollected
 def pattern_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> SparseHessian:
     """Where the Hessian has entries: kept for a model and the shapes of its data, and looked at again at u.
 

@@ -148,7 +148,7 @@ def _value_of_a_look(density: ModelDensity, u: Array) -> Numbers:
 
 @jit_quickly
 def _values(density: ModelDensity, u: Array) -> dict[str, Array]:
-    return density.terms(u).values
+    return density.values(u)
 
 
 def _is_finite(u: Array) -> bool:

@@ -23,7 +23,7 @@ def hidden(y):
 
 CASES = {
     "walk": (MODELS["autoregression"], 1),
-    "rows": (MODELS["epil"], 1),
+    "rows": (MODELS["epil"], 2),
     "counties": (MODELS["radon"], 1),
     "dense": (MODELS["icar"], None),
 }
