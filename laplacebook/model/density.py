@@ -168,7 +168,10 @@ class ModelDensity:
     @property
     def only_gradients(self) -> bool:
         """Whether JAX can differentiate it once and no more: with an integral by a sparse precision."""
-        return getattr(self.call.fixed_function.as_given, "structure", "dense") == "sparse"
+        structure = getattr(self.call.fixed_function.as_given, "structure", "dense")
+        return (
+            isinstance(structure, str) and structure == "sparse"
+        )  # a network has a PyTreeDef there
 
     def coordinate_names(self) -> list[str]:
         """One name a coordinate, such as ``"w[2]"``."""

@@ -34,7 +34,6 @@ from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.curvatures import Curvatures
 from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
@@ -276,6 +275,8 @@ def _judged(
 def _driven_rounds(
     density: ModelDensity, start: Array | None, settings: Settings, past: _Past
 ) -> Fit:
+    from laplacebook.search.curvatures import Curvatures
+
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     settings = replace(settings, tolerance=None)
     parts, room = jax.device_get(_begin(density, start, settings))
