@@ -149,7 +149,7 @@ def test_single_precision_of_many_degrees_of_freedom():
 
 @pytest.mark.parametrize(
     "fn",
-    [dist.NegativeBinomial2(0.0, 3.0), dist.NegativeBinomialProbs(3.0, 0.0)],
+    [dist.NegativeBinomial2(jnp.zeros(()), 3.0), dist.NegativeBinomialProbs(3.0, jnp.zeros(()))],
     ids=["mean", "probability"],
 )
 def test_counts_of_what_cannot_happen_are_none(fn):
