@@ -51,7 +51,7 @@ def laplace(
     compiles anew. A model with an argument named like an option of this function takes it through
     ``functools.partial``.
 
-    Of a small fit by the Hessian (up to 64 coordinates, which times the numbers of data make up to a
+    Of a small fit by the Hessian (up to 200 coordinates, which times the numbers of data make up to a
     million) the log joint with its derivatives alone is compiled, and Python takes the steps. A larger
     one, one within ``jit``, ``vmap`` or ``grad``, and one made 200 times before, or of which the log
     joint took above 10 ms before, is one program, which takes longer to compile and less to run. Where a

@@ -14,6 +14,7 @@ from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.search.search import is_small
 from laplacebook.trust.slices import Slice
 
+_MOST = 64  # coordinates: the others are searched for each of them, some tens of times
 _STEP = 0.5  # standard deviations of q
 _REACH = 12  # of them, at most
 _NEGLIGIBLE = 10  # nats below the highest
@@ -48,7 +49,8 @@ def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) ->
         None for a fit that is not small (more than 64 coordinates, or many data).
     """
     size = approx.mode_vector.size
-    if not is_small(approx.density, size) or approx.density.placement is not None:
+    small = size <= _MOST and is_small(approx.density, size)
+    if not small or approx.density.placement is not None:
         return None
     covariance = np.asarray(approx.covariance, float)
     mode = np.asarray(approx.mode_vector, float)
