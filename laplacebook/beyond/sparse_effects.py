@@ -102,12 +102,7 @@ class SparseEffects(Effects):
     def heights(
         self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
     ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, "K d"]]:
-        """As :meth:`~laplacebook.beyond.conditional.Effects.heights`.
-
-        Args:
-            hyper: h, shape (K, H).
-            start: z where the search begins, shape (K, d).
-        """
+        """As :meth:`~laplacebook.beyond.conditional.Effects.heights`, whose arguments these are."""
         heights, modes = np.full(len(hyper), np.nan), np.full(start.shape, np.nan)
         for k in range(len(hyper)):
             heights[k] = self._height(hyper[k], start[k])
