@@ -7,6 +7,18 @@ const fade = (box) => {
   box.classList.toggle("more-to-the-right", box.clientWidth > 0 && left > 1);
 };
 
+// A displayed formula that is a little wider than its column is set smaller, to be seen whole: down to this part of its size.
+const SMALLEST = 0.65;
+const displayed = ".bd-article mjx-container[display] > mjx-math";
+
+const shrink = () => {
+  for (const formula of document.querySelectorAll(displayed)) {
+    formula.style.fontSize = "";
+    const part = (formula.parentElement.clientWidth - 2) / formula.offsetWidth;
+    if (part > 0 && part < 1) formula.style.fontSize = `${100 * Math.max(part, SMALLEST)}%`;
+  }
+};
+
 // A formula within a line that is wider than the line gets a box of its own.
 const inline = ".bd-article mjx-container:not([display])";
 
@@ -18,6 +30,7 @@ const widen = () => {
 };
 
 const reach = () => {
+  shrink();
   widen();
   for (const box of document.querySelectorAll(boxes)) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
