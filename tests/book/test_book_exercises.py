@@ -82,6 +82,6 @@ def test_the_page_for_teachers():
     exec(data, {})
     assert {*re.findall(r"`([a-z-]+-\d+[a-z]?)`", page)} <= {*lb.exercises.names()}
     citation = yaml.safe_load((BOOK.parent / "CITATION.cff").read_text())
-    entry = re.search(r"```bibtex\n(.*?)```", page, re.S)[1].replace("{", "").replace("}", "")
+    entry = " ".join(re.sub("[{}]", "", re.search(r"```bibtex\n(.*?)```", page, re.S)[1]).split())
     for field in ("title", "version", "license"):
         assert f"= {citation[field]}" in entry
