@@ -71,16 +71,17 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
-def both(request):
-    model, over, args = CASES[request.param]
-    dense, sparse = (lb.nested(model, *args, over=over, structure=s) for s in ("dense", "sparse"))
-    return model, args, dense, sparse
-
-
 @pytest.fixture(scope="module")
 def counts():
     return lb.nested(series, COUNTS, over=("b", "log_s"), structure="sparse")
+
+
+@pytest.fixture(scope="module", params=CASES)
+def both(request, counts):
+    model, over, args = CASES[request.param]
+    dense = lb.nested(model, *args, over=over, structure="dense")
+    sparse = counts if model is series else lb.nested(model, *args, over=over, structure="sparse")
+    return model, args, dense, sparse
 
 
 def within(one, other, spreads, tolerance):

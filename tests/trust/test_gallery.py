@@ -1,4 +1,4 @@
-"""The gallery: its chains beside closed forms and quadrature, and verdicts and remedies tried again."""
+"""The gallery: its chains beside closed forms and quadrature, and one path of each way tried again."""
 
 import json
 from pathlib import Path
