@@ -12,6 +12,7 @@ from scipy import stats
 
 import laplacebook as lb
 from laplacebook import gallery
+from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(1)
 MEDIAN, WIDTH, HOLDS = 0.3, 0.2, (0.86, 0.94)
@@ -41,7 +42,8 @@ OF_EACH_WAY = {way(name): name for name in reversed(gallery.names())}
 def test_twenty_models():
     assert len(gallery.names()) == 20
     for name in gallery.names():
-        about = gallery.example(name).about
+        model, data, about = gallery.example(name)
+        assert ModelDensity.of(model, tuple(data.values())).sites, name
         assert len(about.splitlines()) == 3, name  # what it is, a line between, where it comes from
 
 
