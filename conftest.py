@@ -26,11 +26,13 @@ from xdist.scheduler import LoadScopeScheduling
 # other processes, do.
 jax.config.update("jax_enable_compilation_cache", False)
 
-# XLA's older generator of code for loops takes half the time of the default one, and the time of these
-# tests is compilation. XLA reads its flags once: the kernels of the chapters, and make book, take the
-# default, as a reader does.
+# XLA's older generator of code for loops takes half the time of the default one, and a program that is not
+# divided into parts for several threads is compiled in up to half of it; the time of these tests is
+# compilation. XLA reads its flags once: the kernels of the chapters, and make book, take the default, as a
+# reader does.
+FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 with pytest.MonkeyPatch.context() as patch:
-    patch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false", prepend=" ")
+    patch.setenv("XLA_FLAGS", FLAGS, prepend=" ")
     jax.jit(lambda x: x + 1)(1.0)
 
 

@@ -90,9 +90,8 @@ def test_as_laplace_torch(likelihood, structure):
     new = ModelDensity.of(
         density.model, (np.array(NEW[likelihood]), np.zeros(len(NEW[likelihood]), int))
     )
-    jacobians = jax.jacobian(split_likelihood(new, u)[0])(u).reshape(
-        len(NEW[likelihood]), -1, u.size
-    )
+    jacobian = jax.jit(jax.jacobian(split_likelihood(new, u)[0]))
+    jacobians = jacobian(u).reshape(len(NEW[likelihood]), -1, u.size)
 
     precision = precision_at(density, u, Settings("gauss_newton", structure, batch_size=5))
     covariance = jax.vmap(precision.covariance_of)(jacobians)

@@ -162,7 +162,9 @@ NARROW_EXACT = np.log(
 @pytest.mark.parametrize("method", COVERED)
 def test_a_95_percent_interval_covers_the_exact_evidence_95_times_in_a_hundred(method):
     keys = jax.random.split(jax.random.key(2), 200)
-    estimates = jax.jit(jax.vmap(COVERED[method]))(keys)
+    one_by_one = partial(jax.lax.map, COVERED[method])  # compiled in half of the time
+    every = jax.vmap(COVERED[method]) if method == "prior" else one_by_one
+    estimates = jax.jit(every)(keys)
     exact = NARROW_EXACT if method == "gaussian" else betaln(10, 3) - betaln(2, 2)
     covered = jnp.abs(estimates.value - exact) < 1.96 * estimates.standard_error
     assert 180 <= covered.sum() <= 198

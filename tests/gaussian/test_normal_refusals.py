@@ -18,8 +18,7 @@ from laplacebook.gaussian.normal import (
 SKEW = np.array([[2.0, 1.0], [0.0, 2.0]])
 INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])
 FLAT = np.array([[1.0, 1.0], [1.0, 1.0 + 4e-16]])
-GOOD = dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2))
-THREE = dist.MultivariateNormal(jnp.zeros(3), jnp.eye(3))
+GOOD, THREE = (dist.MultivariateNormal(np.zeros(d), scale_tril=np.eye(d)) for d in (2, 3))
 
 
 def unchecked(loc=0.0, **matrix):

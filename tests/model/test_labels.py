@@ -1,5 +1,7 @@
 """Labels that point beside the groups: refused by name at every seam where data meet a model."""
 
+from itertools import cycle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -237,9 +239,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("model", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(("g", "value", "where"), BESIDE.values(), ids=BESIDE)
-def test_refused_by_name(model, g, value, where):
+def refused_by_name(model, g, value, where):
     with pytest.raises(lb.NonFinite) as caught:
         lb.laplace(model, g, Y)
     message = " ".join(str(caught.value).split())
@@ -247,6 +247,14 @@ def test_refused_by_name(model, g, value, where):
     assert "entries, of which labels begin at 0 and end at" in message
     direct = "computed from" not in message
     assert not direct or f"has the label {value}, first at [{where}]" in message
+
+
+@pytest.mark.parametrize(
+    ("way", "beside"),
+    [*zip(WAYS, cycle(BESIDE)), *(("in a mean", beside) for beside in list(BESIDE)[1:])],
+)
+def test_refused_by_name(way, beside):
+    refused_by_name(WAYS[way], *BESIDE[beside])
 
 
 def test_the_message_in_full():

@@ -1,5 +1,7 @@
 """Labels for which JAX takes zeros, or the last of its branches: one_hot, segment_sum, lax.switch."""
 
+from itertools import cycle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,12 +17,10 @@ from tests.model.test_labels import (
     effects,
     grouped,
     observe,
+    refused_by_name,
 )
 from tests.model.test_labels import (
     test_legitimate as legitimate,
-)
-from tests.model.test_labels import (
-    test_refused_by_name as refused_by_name,
 )
 
 
@@ -65,10 +65,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("model", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(("g", "value", "where"), BESIDE.values(), ids=BESIDE)
-def test_refused(model, g, value, where):
-    refused_by_name(model, g, value, where)
+@pytest.mark.parametrize(("way", "beside"), [*zip(WAYS, cycle(BESIDE))])
+def test_refused(way, beside):
+    refused_by_name(WAYS[way], *BESIDE[beside])
 
 
 def coded_by_an_entry_more(g, y):

@@ -78,12 +78,6 @@ FITS = {
     "in its own space": (ordered, (X, WAVE), gauss_newton("block", space="constrained")),
     "fisher": (logistic, (X, LABELS), {"curvature": "empirical_fisher"}),
     "network": (bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=START, **NETWORK)),
-    "network, diagonal": (
-        bayesian_mlp,
-        (X, WAVE),
-        gauss_newton("diagonal", start=START, **NETWORK),
-    ),
-    "network, in blocks": (bayesian_mlp, (X, WAVE), gauss_newton("block", start=START, **NETWORK)),
     "network, last layer": (
         bayesian_mlp,
         (X, WAVE),

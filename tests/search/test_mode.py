@@ -86,6 +86,12 @@ def compiled(f):
     return jax.jit(f), jax.jit(jax.grad(f)), jax.jit(jax.hessian(f))
 
 
+@cache
+def searched(f, method):
+    """By one of ``METHODS``, which is to be set."""
+    return jax.jit(lambda x: find_mode(lambda x: (f(x), ()), x))
+
+
 #: from how many coordinates on the search goes without a Hessian until the end
 METHODS = {"with Hessians": 3000, "without": 0}
 
@@ -95,7 +101,7 @@ METHODS = {"with Hessians": 3000, "without": 0}
 def test_finds_what_scipys_trust_exact_finds(problem, method, monkeypatch):
     monkeypatch.setattr(laplacebook.search.mode, "MANY", METHODS[method])
     f, start = PROBLEMS[problem]
-    mode = jax.jit(lambda x: find_mode(lambda x: (f(x), ()), x))(jnp.asarray(start))
+    mode = searched(f, method)(jnp.asarray(start))
     value, gradient, hessian = compiled(f)
     theirs = optimize.minimize(
         value, mode.point + 1e-3, jac=gradient, hess=hessian, method="trust-exact", tol=1e-10

@@ -179,7 +179,6 @@ HOLE = np.where(np.arange(T) == 7, np.nan, COUNTS)
 FAILING = {
     "separable": (logistic, (ROWS, np.repeat([1, 0], 3))),
     "flat": (flat, (np.ones(4),)),
-    "unbounded": (unbounded, (np.zeros(5),)),
     "kink": (kink, (np.full(5, 0.01),)),
     "quartic": (quartic, (np.ones(2),)),
     "a hidden slope": (hidden, (np.arange(5.0),)),

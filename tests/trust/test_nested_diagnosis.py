@@ -84,9 +84,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", ["eight_schools", "seeds"])
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [*((case, "seeds") for case in BROKEN), ("half of the variance", "eight_schools")],
+)
 def test_what_is_wrong_is_not_good(case, name, fits):
+    """Counts; and effects that are exactly Gaussian, of which nothing is corrected."""
     break_it, level, words = BROKEN[case]
     broken = break_it(fits(name))
     found = lb.diagnose(broken, KEY, 16_000)
@@ -103,7 +106,7 @@ def groups(y, n, scale):
         numpyro.sample("y", dist.Binomial(n, logits=mu + b), obs=y)
 
 
-@pytest.mark.parametrize(("n", "scale"), [(1, 1.0), (1, 3.0), (2, 3.0)])
+@pytest.mark.parametrize(("n", "scale"), [(1, 1.0), (2, 3.0)])
 def test_groups_of_few_binary_data_are_not_good(n, scale):
     """There Laplace's method of the effects is off, and what was corrected of it is not enough."""
     rng = np.random.default_rng(0)
