@@ -1,8 +1,7 @@
 """A gallery of models of practice with their data, on which verdicts and remedies are tried beside NUTS.
 
 What long chains of NUTS found of each (``laplacebook/data/gallery_nuts.json``), and what :func:`laplacebook.diagnose`
-and its remedies said (``gallery_verdicts.json``), was written by ``tools/gallery.py``; a test tries one
-model again of each way from a fit to an answer.
+and its remedies said (``gallery_verdicts.json``), was written by ``tools/gallery.py``; a test tries it again.
 """
 
 import json
