@@ -215,6 +215,21 @@ def test_where_a_formula_goes_on_to_the_right_it_fades_out_on_a_phone(phone):
     assert all(wider == fades for wider, fades in phone.evaluate(script))
 
 
+def test_a_formula_that_fits_does_not_fade_out(wide):
+    """A hidden copy for screen readers may be wider than the formula."""
+    script = """() => [...document.querySelectorAll('main mjx-container.more-to-the-right')]
+        .filter(f => f.querySelector('mjx-math').offsetWidth <= f.clientWidth + 1)
+        .map(f => f.textContent)"""
+    assert wide.evaluate(script) == []
+
+
+def test_a_displayed_formula_is_whole_on_a_phone_or_as_small_as_it_may_be(phone):
+    script = """() => [...document.querySelectorAll('main mjx-container[display] > mjx-math')]
+        .filter(f => f.offsetWidth > f.parentElement.clientWidth + 1 && f.style.fontSize !== '65%')
+        .map(f => f.textContent)"""
+    assert phone.evaluate(script) == []
+
+
 def test_first_page_is_the_introduction(browser):
     with visit(browser, HTML / "index.html") as page:
         page.wait_for_url("**/book/intro.html")
