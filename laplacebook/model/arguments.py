@@ -166,9 +166,9 @@ class Call:
             if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
                 raise no_attribute(error) from error
             named = _named(self.function, *self.arguments, is_sequence)
-            if "Indexer must have integer" in str(error):
-                raise no_labels(named, error) from error
             column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
+            if column is None and "Indexer must have integer" in str(error):
+                raise no_labels(named, error) from error
             causes = not_arrays(named) if self._is_of_its_arguments() else []
             of_lists = isinstance(error, TypeError | AttributeError)
             if not causes or (column is None and not of_lists):

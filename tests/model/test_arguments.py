@@ -194,6 +194,18 @@ def test_labels_that_are_real_numbers_are_named():
     assert lb.laplace(model, g.astype(int), y, y).certificate.converged
 
 
+def test_labels_that_are_strings_are_named_and_not_the_other_arguments():
+    def groups(x, g, y):
+        a = numpyro.sample("a", dist.Normal(0, 1).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(a[g] + x, 1).to_event(1), obs=y)
+
+    with pytest.raises(lb.UnsupportedModel) as told:
+        lb.laplace(groups, np.ones(3), np.array(["a", "b", "a"]), np.zeros(3))
+    assert "argument 'g' is an array of str" in str(told.value)
+    assert "argument 'x'" not in str(told.value)
+    assert "np.unique(g, return_inverse=True)[1]" in str(told.value)
+
+
 def test_two_sites_of_one_name_are_named():
     def model(y):
         a = numpyro.sample("a", dist.Normal(0, 1))
