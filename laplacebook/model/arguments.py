@@ -175,8 +175,7 @@ class Call:
                 raise
             said = error.__cause__ if isinstance(error, UnsupportedModel) else error
             raise UnsupportedModel(
-                f"The model cannot compute with its arguments: "
-                f"{str(said).split(' The error occurred')[0]}",
+                f"The model cannot compute with its arguments: {_in_short(said)}",
                 causes=causes,
                 remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)."
                 if column is None
@@ -264,6 +263,12 @@ def _own(leaf: Any) -> Array:
 
 def _is_inexact(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+
+
+def _in_short(error: Exception | None) -> str:
+    """What an error of JAX says, without its account of the tracing and without long lists of numbers."""
+    said = " ".join(str(error).split()).partition(" The error occurred")[0]
+    return said if len(said) <= 300 else f"{said[:300]} ..."
 
 
 def _named(

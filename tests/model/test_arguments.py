@@ -138,6 +138,7 @@ def test_both_site_and_argument_are_in_the_message():
     ("data", "message"),
     [
         ([1.0, 2.0], "argument 'features' is a list of numbers"),
+        (tuple(np.arange(300)), "... Likely causes: (a) argument 'features' is a tuple of numbers"),
         (np.array([1.0, 2.0], object), "an array of object values"),
         (np.array(["a", "b"]), "argument 'features' is an array of str"),
         ("ab", "argument 'features' is a string"),
