@@ -173,7 +173,7 @@ class Call:
             of_lists = isinstance(error, TypeError | AttributeError)
             if not causes or (column is None and not of_lists):
                 raise
-            said = error.__cause__ if isinstance(error, UnsupportedModel) else error
+            said = (error.__cause__ or error) if isinstance(error, UnsupportedModel) else error
             raise UnsupportedModel(
                 f"The model cannot compute with its arguments: {_in_short(said)}",
                 causes=causes,
@@ -265,7 +265,7 @@ def _is_inexact(leaf: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
 
 
-def _in_short(error: Exception | None) -> str:
+def _in_short(error: BaseException) -> str:
     """What an error of JAX says, without its account of the tracing and without long lists of numbers."""
     said = " ".join(str(error).split()).partition(" The error occurred")[0]
     return said if len(said) <= 300 else f"{said[:300]} ..."
