@@ -80,8 +80,8 @@ def test_flights_exactly_and_by_laplace(first_page, flights):
     q = stats.norm(at @ mode, (at @ S @ at) ** 0.5)
     mean = integrate.quad(lambda logit: expit(logit) * q.pdf(logit), *q.ppf([1e-12, 1 - 1e-12]))[0]
     exact = (flights.mass * expit(flights.points @ at)).sum()
-    assert f"mode alone: {expit(at @ mode):.4f}\nLaplace:    {mean:.3f}, 90 %" in first_page
-    assert f"exact:      {exact:.3f}, 90 %" in first_page
+    assert f"mode alone: {expit(at @ mode):.4f}\nLaplace:    {mean:.4f}, 90 %" in first_page
+    assert f"exact:      {exact:.4f}, 90 %" in first_page
 
 
 def test_slope_with_the_intercept_integrated(page, flights):
