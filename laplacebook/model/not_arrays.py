@@ -10,7 +10,7 @@ import numpy as np
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.fingerprint import is_data
 
-_NUMBERS = bool | int | float | complex | np.generic
+_NUMBERS = bool | int | float | complex | np.number | np.bool_
 
 
 def not_arrays(named: list[tuple[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from numpyro import handlers
 
 import laplacebook as lb
 from laplacebook.model.arguments import Call
+from laplacebook.model.not_arrays import not_arrays
 from tests.models import single_precision
 
 
@@ -150,6 +151,11 @@ def test_what_is_no_array_of_real_numbers_is_refused(data, message):
     with pytest.raises(lb.UnsupportedModel) as caught:
         lb.laplace(model, data)
     assert message in " ".join(str(caught.value).split())
+
+
+def test_strings_of_numpy_are_no_numbers():
+    told = not_arrays([("g", list(np.array(["a", "b"])))])
+    assert told == ["argument 'g' is a list of strings"]
 
 
 def test_masked_arrays_are_refused():
