@@ -130,10 +130,9 @@ class ModelDensity:
             return _STRUCTURES[key]
         with self.call.arrays_blamed():
             found = find_sites(self.call, self.space)
-        if all(map(is_traced, jax.tree.leaves(self))):
-            while len(_STRUCTURES) >= _KEPT:
-                del _STRUCTURES[next(iter(_STRUCTURES))]
-            _STRUCTURES[key] = found
+        while len(_STRUCTURES) >= _KEPT:
+            del _STRUCTURES[next(iter(_STRUCTURES))]
+        _STRUCTURES[key] = found
         return found
 
     @property

@@ -1,5 +1,7 @@
 """Effects integrated out by Laplace's method, against closed forms, lme4, statsmodels and samplers."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from scipy.special import expit
 
 import laplacebook as lb
 from laplacebook.beyond import marginalize, reference
+from laplacebook.model import density
 from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(0)
@@ -219,6 +222,17 @@ def test_what_is_no_name_and_no_model():
         lb.marginalize(groups, 3)
     with pytest.raises(TypeError, match="A model is a function of its data, not 3"):
         lb.marginalize(3, "z")
+
+
+def test_given_other_values_the_model_is_not_looked_through_again(monkeypatch):
+    looked, find_sites = [], density.find_sites
+    monkeypatch.setattr(density, "find_sites", lambda *args: looked.append(1) or find_sites(*args))
+    marginal = lb.marginalize(partial(groups, scale=1.5), "z", structure="sparse")
+    whole = ModelDensity.of(marginal.model, (Y,))
+    assert whole.dimension == 6 and looked == [1]  # eagerly, outside of all programs
+    for tau in (0.5, 1.0):
+        marginal.given({"mu": 0.0, "tau": tau}, Y)
+    assert len(looked) == 2  # and once for the effects given the others
 
 
 def test_refused_structure_dependence_and_missing_values(marginal, approx):
