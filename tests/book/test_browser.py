@@ -138,6 +138,16 @@ CUT_OFF = """() => [...document.querySelectorAll('.bd-article :is(p, li) mjx-con
   .filter(e => shown(e) && e.getBoundingClientRect().right > e.closest('p, li').getBoundingClientRect().right + 1)
   .map(name)"""
 
+ADRIFT = """() => [...document.querySelectorAll('.bd-article mjx-container:not([display], .wide-formula)')]
+  .filter(formula => {
+    const next = (formula.closest('span.math') ?? formula).nextSibling;
+    if (!shown(formula) || next?.nodeType !== Node.TEXT_NODE || !/^[.,;:!?)]/.test(next.data)) return false;
+    const first = document.createRange();
+    first.setStart(next, 0);
+    first.setEnd(next, 1);
+    return first.getBoundingClientRect().top > formula.getBoundingClientRect().bottom - 2;
+  }).map(formula => formula.closest('p, li, td, figcaption')?.innerText.slice(0, 80))"""
+
 SEARCH_FIELDS = """() => [...document.querySelectorAll('input[type=search], .search-button-field')]
   .filter(shown).map(name)"""
 
@@ -209,6 +219,14 @@ def test_formulas_within_a_line_are_not_cut_off_on_a_phone(phone):
     assert sees(phone, CUT_OFF) == []
 
 
+def test_no_line_begins_with_the_comma_after_a_formula(wide):
+    assert sees(wide, ADRIFT) == []
+
+
+def test_no_line_begins_with_the_comma_after_a_formula_on_a_phone(phone):
+    assert sees(phone, ADRIFT) == []
+
+
 def test_where_a_formula_goes_on_to_the_right_it_fades_out_on_a_phone(phone):
     script = """() => [...document.querySelectorAll('main mjx-container[display]')].map(f =>
         [f.scrollWidth > f.clientWidth + 1, f.classList.contains('more-to-the-right')])"""
@@ -249,6 +267,8 @@ FAULTS = {
     CUT_OFF: '<main class="bd-article"><p style="width: 9px"><mjx-container>x=1</mjx-container></p></main>',
     UNTYPESET: "<main><p>As $x^2$ shows</p></main>",
     BAD_IMAGES: '<main><img src="nowhere.png" width="9" height="9"></main>',
+    ADRIFT: '<main class="bd-article"><p style="width: 9px">'
+    '<mjx-container style="display: inline-block">long</mjx-container>, y</p></main>',
     FAINT: '<main><p style="color: #aaa; background: #fff">Faint</p></main>',
 }
 
@@ -265,7 +285,7 @@ def test_a_caption_needs_more_contrast_than_text(browser):
     page.close()
 
 
-@pytest.mark.parametrize("check", FAULTS, ids=["cut off", "formulas", "images", "contrast"])
+@pytest.mark.parametrize("check", FAULTS, ids=["cut off", "formulas", "images", "adrift", "contrast"])
 def test_check_notices(browser, check):
     page = browser.new_page()
     page.set_content(FAULTS[check])
