@@ -11,7 +11,7 @@ import numpy as np
 
 try:
     from jax.extend.core import get_opaque_trace_state
-except ImportError:  # JAX 0.7
+except ImportError:  # JAX 0.8
     from jax.core import get_opaque_trace_state
 
 # Compiled in a third of the time; what takes long runs two or three times as long.

@@ -24,7 +24,7 @@ _NO_DERIVATIVE = (
     "custom_vjp",
     "Reverse-mode differentiation",
     "callbacks do not support JVP",
-    "for +: 'NoneType' and 'tuple'",  # of a while_loop, in JAX 0.7
+    "for +: 'NoneType' and 'tuple'",  # of a while_loop, in JAX 0.8
     "Differentiation rule for",
     "Betainc gradient",
 )

@@ -20,7 +20,15 @@ _ENDS = {
     "categorical": {"sigmoid": "probabilities", "softmax": "probabilities"},
     "poisson": {"exp": "rates"},
 }
-_SHAPES = {"reshape", "squeeze", "broadcast_in_dim", "transpose", "convert_element_type", "copy"}
+_SHAPES = {
+    "reshape",
+    "squeeze",
+    "slice",
+    "broadcast_in_dim",
+    "transpose",
+    "convert_element_type",
+    "copy",
+}
 
 
 def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:

@@ -227,7 +227,7 @@ def test_what_is_no_name_and_no_model():
 def test_given_other_values_the_model_is_not_looked_through_again(monkeypatch):
     looked, find_sites = [], density.find_sites
     monkeypatch.setattr(density, "find_sites", lambda *args: looked.append(1) or find_sites(*args))
-    marginal = lb.marginalize(partial(groups, scale=1.5), "z", structure="sparse")
+    marginal = lb.marginalize(partial(groups, scale=1.5), "z")
     whole = ModelDensity.of(marginal.model, (Y,))
     assert whole.dimension == 6 and looked == [1]  # eagerly, outside of all programs
     for tau in (0.5, 1.0):

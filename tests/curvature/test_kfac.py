@@ -128,7 +128,7 @@ def both(x, y):
 def fourier(x, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 3]).to_event(2))
     with numpyro.plate("N", x.shape[0]):
-        weights = jax.lax.complex(w, jnp.zeros_like(w))  # JAX 0.7 warns of a cast to complex
+        weights = jax.lax.complex(w, jnp.zeros_like(w))  # JAX 0.8 warns of a cast to complex
         waves = jnp.real(jnp.exp(1j * x) @ weights).sum(axis=1)
         numpyro.sample("y", dist.Normal(waves, 1), obs=y)
 

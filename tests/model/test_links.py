@@ -32,6 +32,11 @@ INVERSE_LINKS = {
         "bernoulli",
         "ends with sigmoid",
     ),
+    "sigmoid of one of two": (
+        lambda p, x: jax.nn.sigmoid(two(p, x))[:, :1],
+        "bernoulli",
+        "ends with sigmoid",
+    ),
     "rates": (lambda p, x: jnp.exp(apply(p, x)), "poisson", "rates.*logarithm of the rate"),
 }
 
