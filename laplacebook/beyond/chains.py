@@ -9,7 +9,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from laplacebook.base.errors import NotConverged
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import logsumexp
-from laplacebook.beyond.conditional import AnyConditional
+from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.outer_mode import OuterMode
 from laplacebook.beyond.skewed_effects import SkewedEffects
 from laplacebook.beyond.smooth_points import SmoothPoints

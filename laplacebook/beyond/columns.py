@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from laplacebook.base.jaxprs import linear_algebra
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
+from laplacebook.beyond.leaves import Layout
 from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
@@ -34,6 +35,7 @@ class Pattern(NamedTuple):
         places: of the entries in the Hessian as one list of numbers, shape (n,).
         source: of each entry, among the products as one list of numbers, shape (n,).
         check: the product that is not read, but has to agree with what was read.
+        layout: of the Hessian, where many effects meet only a few others; else None.
     """
 
     ways: Array
@@ -41,11 +43,28 @@ class Pattern(NamedTuple):
     places: np.ndarray
     source: np.ndarray
     check: int
+    layout: Layout | None
 
     @property
     def read(self) -> Float[np.ndarray, "C d"]:
         """The vectors of the products that are read."""
         return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check]
+
+    def hessians(self, read: Float[np.ndarray, "K n"]) -> np.ndarray:
+        """The Hessians that have these entries, as the numbers of the layout, if there is one.
+
+        Args:
+            read: the entries, row by row.
+        """
+        size = self.ways.shape[-1]
+        if self.layout is None:
+            hessian = np.zeros((len(read), size * size))
+            hessian[:, self.places] = read
+            return hessian.reshape(-1, size, size)
+        place = self.layout.places(*np.divmod(self.places, size))
+        numbers = np.zeros((len(read), self.layout.numbers))
+        numbers[:, place[place >= 0]] = read[:, place >= 0]
+        return numbers
 
     def checked(self, read: Float[np.ndarray, "K n"]) -> tuple[np.ndarray, np.ndarray]:
         """The product with the last vector of the Hessians that have these entries, and that of absolute values.
@@ -128,25 +147,39 @@ class Columns:
             hyper: h, shape (K, H).
             z: shape (K, d).
         """
+        f, gradient, seen = self.seen(hyper, z)
+        layout = None if self.pattern is None else self.pattern.layout
+        if layout is not None:
+            seen = [one if one.ndim == 2 else layout.matrix(one) for one in seen]
+        return f, gradient, np.asarray(seen)
+
+    def seen(
+        self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K d"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | list[np.ndarray]]:
+        """The same, with each Hessian as the numbers of the layout, if there is one, where these tell it.
+
+        Args:
+            hyper: h, shape (K, H).
+            z: shape (K, d).
+        """
         pattern = self.pattern
-        size = z.shape[1]
         if pattern is None:
             f, gradient, columns = self._products(self.dense, len(self.dense), hyper, z)
-            whole = columns[:, :size]
+            whole = columns[:, : z.shape[1]]
             return f, gradient, (whole + whole.swapaxes(1, 2)) / 2
         f, gradient, products = self._products(pattern.ways, pattern.looks, hyper, z)
-        hessian = np.zeros((len(z), size * size))
         read = products.reshape(len(z), -1)[:, pattern.source]
-        hessian[:, pattern.places] = read
-        hessian = hessian.reshape(-1, size, size)
         product, size_of_it = pattern.checked(read)
         rounding = np.sqrt(jnp.finfo(jnp.result_type(float)).eps)
         off = abs(products[:, pattern.check] - product)
         wrong = ~(off <= rounding * size_of_it).all(axis=1)
-        if wrong.any():
-            column_by_column = Columns(self.density, self.over, self.dense, None)
-            hessian[wrong] = column_by_column.hessians(hyper[wrong], z[wrong])[2]
-        return f, gradient, hessian
+        hessian = pattern.hessians(read)
+        if not wrong.any():
+            return f, gradient, hessian
+        column_by_column = Columns(self.density, self.over, self.dense, None)
+        right = iter(column_by_column.hessians(hyper[wrong], z[wrong])[2])
+        pairs = zip(wrong, hessian, strict=True)
+        return f, gradient, [next(right) if is_wrong else one for is_wrong, one in pairs]
 
     def _products(
         self, ways: Array, looks: int, hyper: np.ndarray, z: np.ndarray
@@ -238,7 +271,8 @@ def pattern_of(known: Bool[np.ndarray, "d d"]) -> Pattern | None:
     # One that moves alone is read off its own product.
     moved, row = np.where(border[low], (low, high), (high, low))
     ways, looks = _ways(vectors, parts), -(-(products + 1) // _TOGETHER)
-    return Pattern(ways, int(looks), rows * size + cols, color[moved] * size + row, int(products))
+    places, source = rows * size + cols, color[moved] * size + row
+    return Pattern(ways, int(looks), places, source, int(products), Layout.of(known))
 
 
 def _colors(known: np.ndarray, border: np.ndarray) -> Int[np.ndarray, " d"]:
@@ -247,7 +281,9 @@ def _colors(known: np.ndarray, border: np.ndarray) -> Int[np.ndarray, " d"]:
     meets = inner.T @ inner > 0
     of_inner = np.zeros(len(inner), int)
     for i in range(len(inner)):
-        of_inner[i] = np.setdiff1d(np.arange(i + 1), of_inner[:i][meets[i, :i]])[0]
+        taken = np.zeros(i + 1, bool)
+        taken[of_inner[:i][meets[i, :i]]] = True
+        of_inner[i] = np.argmin(taken)
     color = np.empty(len(known), int)
     color[~border] = of_inner
     color[border] = of_inner.max() + 1 + np.arange(border.sum())

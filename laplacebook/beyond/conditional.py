@@ -1,24 +1,22 @@
 """The effects given the hyperparameters: their Laplace approximations at many points at once."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
-from scipy.linalg import lapack, solve_triangular
+from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.columns import Columns, Pattern, aside, pattern_of
+from laplacebook.beyond.dense_conditional import AnyConditional, Conditional, in_order
 from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.lane import Lane
-from laplacebook.beyond.sparse_conditional import SparseConditional
+from laplacebook.beyond.leaves import Layout, Leaves
 from laplacebook.curvature.hessian import COLUMNS, twice_differentiable, value_gradient_hessian
-from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.follows_gradient import (
     LOOK_NODES,
@@ -34,85 +32,6 @@ _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
-
-
-class Conditional(NamedTuple):
-    """The Laplace approximations of the effects z at K values of the hyperparameters h.
-
-    Attributes:
-        hyper: h, in the unconstrained space, shape (K, H).
-        log_marginal: log p(D, h) with z integrated out, shape (K,); NaN where z has no mode.
-        mode: of z given h, shape (K, d).
-        root: L^-1, with the lower Cholesky factor L of its precision, shape (K, d, d).
-    """
-
-    hyper: np.ndarray
-    log_marginal: np.ndarray
-    mode: np.ndarray
-    root: np.ndarray
-
-    def at(self, index: Any) -> "Conditional":
-        """Those of some of the points."""
-        return Conditional(*(part[index] for part in self))
-
-    def put(self, index: Int[np.ndarray, " n"], others: Any) -> None:
-        """Write what was found at these points in the place of what is there."""
-        for old, new in zip(self[1:], others[1:], strict=True):
-            old[index] = new
-
-    @classmethod
-    def joined(cls, parts: Sequence["Conditional"]) -> "Conditional":
-        """The points of all parts."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
-
-    @property
-    def deviations(self) -> Float[np.ndarray, "K d"]:
-        """Standard deviations of z given h."""
-        return np.sqrt(np.einsum("kij,kij->kj", self.root, self.root))
-
-    @property
-    def log_roots(self) -> Float[np.ndarray, " K"]:
-        """Half of the log determinant of the precision."""
-        return -np.log(np.diagonal(self.root, axis1=1, axis2=2)).sum(axis=1)
-
-    def ways(self, k: int, which: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
-        """How all effects move where one does by a standard deviation, and the others by their conditional means.
-
-        Args:
-            k: at which of the points.
-            which: those that move.
-        """
-        root = self.root[k]
-        moved = root[:, which]
-        return moved.T @ root / np.sqrt(np.einsum("ij,ij->j", moved, moved))[:, None]
-
-    def offsets(
-        self, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
-    ) -> Float[np.ndarray, "S d"]:
-        """How far draws are from the modes.
-
-        Args:
-            index: at which of the points each draw is, shape (S,).
-            normal: standard normal vectors, one for each, shape (S, d).
-        """
-        offset = np.empty_like(normal)
-        for k in np.unique(index):
-            offset[index == k] = normal[index == k] @ self.root[k]
-        return offset
-
-    def squares(
-        self, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
-    ) -> Float[np.ndarray, " S"]:
-        """The squared lengths of the normal vectors of which these are the offsets."""
-        normal = np.empty_like(offset)
-        for k in np.unique(index):
-            normal[index == k] = solve_triangular(
-                self.root[k], offset[index == k].T, trans=1, lower=True
-            ).T
-        return np.sum(normal**2, axis=1)
-
-
-AnyConditional = Conditional | SparseConditional
 
 
 @dataclass(frozen=True)
@@ -172,11 +91,17 @@ class Effects:
             start: z where the search begins, shape (K, d).
             passable: conditional standard deviations from the mode at which it may end, if that is farther than else.
         """
-        size, lanes = start.shape[1], self._lanes(hyper, start, passable)
-        root = np.empty((len(lanes), size, size))
-        for k, lane in enumerate(lanes):
-            root[k] = lane.root if lane.found else np.nan
-        return Conditional(hyper, *_ends(lanes, start), root)
+        lanes, layout = self._lanes(hyper, start, passable), self._layout
+        is_whole = np.array([lane.is_whole for lane in lanes], bool)
+        if layout is None or not is_whole.any():
+            return _conditional(hyper, lanes, start, layout)
+        # Where a Hessian has entries that the layout has not.
+        parts = [np.flatnonzero(~is_whole), np.flatnonzero(is_whole)]
+        found = [
+            _conditional(hyper[which], [lanes[k] for k in which], start[which], one)
+            for which, one in zip(parts, (layout, None), strict=True)
+        ]
+        return in_order(found, parts)
 
     def heights(
         self, hyper: Float[np.ndarray, "K H"], start: Float[np.ndarray, "K d"]
@@ -193,7 +118,7 @@ class Effects:
         few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
         rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
         tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding, passable)
-        lanes = [Lane(z.copy(), tolerance) for z in start]
+        lanes = [Lane(z.copy(), tolerance, self._layout) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
@@ -203,7 +128,8 @@ class Effects:
                 for with_hessian in (True, False):
                     which = np.flatnonzero(going & (bent == with_hessian))
                     points = np.array([lanes[k].z for k in which]).reshape(-1, start.shape[1])
-                    looks = self._looks(hyper[which], points, with_hessian)
+                    look = self._bends if with_hessian else self._looks
+                    looks: tuple[Any, ...] = look(hyper[which], points)
                     for k, f, *slopes in zip(which, *looks, strict=True):
                         lanes[k].take(float(f), *slopes)
         return lanes
@@ -211,9 +137,8 @@ class Effects:
     def follows_gradient(self, at: AnyConditional) -> bool:
         """Whether the log joint follows its own gradient around the effects' mode at the one point of ``at``."""
         assert isinstance(at, Conditional)
-        mode, factor = at.mode[0], lapack.dtrtri(at.root[0], lower=1)[0]
-        precision = DensePrecision(factor @ factor.T, factor)
-        direction = direction_of_look(mode, precision, np.full(mode.shape, np.inf))
+        mode = at.mode[0]
+        direction = direction_of_look(mode, at.precision(0), np.full(mode.shape, np.inf))
 
         def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             points = mode + nodes[:, None] * direction
@@ -268,17 +193,27 @@ class Effects:
     ) -> tuple[np.ndarray, ...]:
         if not len(z):
             return ()
-        if bent and self._columns is not None:
-            return self._columns.hessians(hyper, z)
         few = z.shape[1] <= COLUMNS  # so that one program, which is compiled once, serves for both
         columns = z.shape[1] if bent or few else 1
         lanes = lanes_of(columns * (columns + numbers_in(self.density)))
         at = self.density, self.over, lanes, hyper, z
         return in_lanes(_looks, *at, bent=bent or few)[: 3 if bent else 2]
 
+    def _bends(self, hyper: np.ndarray, z: np.ndarray) -> tuple[Any, ...]:
+        """The negative log joint, its gradient and its Hessian in z, as a matrix or as the layout has it."""
+        if self._columns is not None and len(z):
+            return self._columns.seen(hyper, z)
+        return self._looks(hyper, z, bent=True)
+
     @cached_property
     def _columns(self) -> Columns | None:
         return Columns.of(self.density, self.over, self.dimensions[1], self.often)
+
+    @property
+    def _layout(self) -> Layout | None:
+        """In which its Hessians are."""
+        columns = self._columns
+        return None if columns is None or columns.pattern is None else columns.pattern.layout
 
     @cached_property
     def pattern(self) -> Pattern | None:
@@ -307,6 +242,19 @@ class Effects:
         places = np.repeat(hyper, parts, axis=0), z
         heights = in_lanes(_log_joints, self.density, self.over, lanes, *places)[0]
         return heights.reshape(number, -1)[:, :many]
+
+
+def _conditional(
+    hyper: np.ndarray, lanes: list[Lane], start: np.ndarray, layout: Layout | None
+) -> Conditional:
+    size = start.shape[1] if layout is None else layout.others.size
+    root = np.empty((len(lanes), size, size))
+    leaves = None if layout is None else Leaves.nowhere(layout, len(lanes))
+    for k, lane in enumerate(lanes):
+        root[k] = lane.root if lane.found else np.nan
+        if leaves is not None and lane.found and lane.factor is not None:
+            leaves.put(k, lane.factor)
+    return Conditional(hyper, *_ends(lanes, start), root, leaves)
 
 
 def _ends(lanes: list[Lane], start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from laplacebook.beyond.conditional import AnyConditional
+from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.outer_mode import OuterMode
 
 # Standard deviations at the mode, by the number of hyperparameters.

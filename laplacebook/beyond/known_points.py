@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.errors import LaplaceError
-from laplacebook.beyond.conditional import AnyConditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import AnyConditional, in_order
 from laplacebook.beyond.outer_mode import OuterMode
 
 
@@ -73,7 +74,8 @@ class KnownPoints:
         failed = np.flatnonzero(np.isnan(found.log_marginal) & np.any(near != middle, axis=1))
         if failed.size:
             again = self.effects.given(hyper[failed], middle[failed])
-            found.put(failed, again)
+            others = np.delete(np.arange(len(hyper)), failed)
+            found = in_order([found.at(others), again], [others, failed])
         self._keep(hyper, found.log_marginal, found.mode)
         return found
 

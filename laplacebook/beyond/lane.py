@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
+from laplacebook.beyond.leaves import Factor, Layout
+
 _SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
@@ -28,9 +30,10 @@ class Lane:
 
     z: np.ndarray
     tolerance: float
+    layout: Layout | None = None  # of the Hessians, where they are no matrices
     lowest: float = np.inf
     step: np.ndarray | float = 0.0
-    factor: np.ndarray | None = None
+    factor: Factor | None = None
     decrement: float = np.inf
     told: float = np.inf  # the decrement by the last Hessian of its own
     still: int = 0
@@ -41,14 +44,20 @@ class Lane:
 
     @property
     def root(self) -> np.ndarray:
-        """The inverse Cholesky factor of the Hessian that was seen last."""
-        return lapack.dtrtri(self.factor, lower=1)[0]
+        """The inverse Cholesky factor of the Hessian that was seen last; where there are leaves, of the others."""
+        assert self.factor is not None
+        return lapack.dtrtri(self.factor.lower, lower=1)[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a mode was found, and its Hessian factorised as a matrix."""
+        return self.found and self.factor is not None and self.factor.layout is None
 
     @property
     def log_root(self) -> float:
         """Half of the log determinant of that Hessian."""
         assert self.factor is not None
-        return float(np.log(np.diagonal(self.factor)).sum())
+        return self.factor.log_root
 
     def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
         """What was seen at z."""
@@ -65,11 +74,12 @@ class Lane:
             self._follow(gradient)
 
     def _bend(self, gradient: np.ndarray, hessian: np.ndarray, fell: bool) -> None:
-        factor, failed = lapack.dpotrf(hessian.T, lower=1, clean=1)
-        failed = failed or not np.isfinite(np.diagonal(factor)).all()
-        if failed and not np.isfinite(hessian).all():
+        factor = Factor.of(hessian, self.layout)
+        if factor is None and not np.isfinite(hessian).all():
             self.is_going = False
-        elif failed:
+        elif factor is None:
+            if self.layout is not None and hessian.ndim < 2:
+                hessian = self.layout.matrix(hessian)
             bends, axes = np.linalg.eigh(hessian)
             bends = np.maximum(abs(bends), _FLAT * abs(bends).max())
             step = -axes @ (axes.T @ gradient / bends)
@@ -102,7 +112,8 @@ class Lane:
             self.wants_hessian, self.step = True, 0.0
 
     def _move(self, gradient: np.ndarray) -> np.ndarray:
-        move = -lapack.dpotrs(self.factor, gradient, lower=1)[0]
+        assert self.factor is not None
+        move = -self.factor.solved(gradient)
         self.decrement = float(np.sqrt(-gradient @ move))
         return move
 

@@ -17,7 +17,8 @@ from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
-from laplacebook.beyond.conditional import Conditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid import DEPTH, Grid
 from laplacebook.beyond.hyper_marginals import (
     DENSE,

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
-from laplacebook.beyond.conditional import AnyConditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.other_outer_modes import draws_given
 from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.model.density import ModelDensity

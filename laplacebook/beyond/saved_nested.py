@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.chains import Chains
-from laplacebook.beyond.conditional import AnyConditional, Conditional
+from laplacebook.beyond.dense_conditional import AnyConditional, Conditional
 from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.leaves import Leaves
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.digest import digests
 from laplacebook.fit.saved_file import ARGUMENT, Archive, data_of, within, write
@@ -121,6 +122,10 @@ def parse_nested(archive: Archive) -> StoredNested:
         shapes += [x.shape for x in (at.log_roots, at.entries, at.left, at.middle)]
         right += [(points,), (points, at.layout.rows.size)]
         right += [(points, effects, rank), (points, rank, rank)]
+    elif at.leaves is not None:
+        m, r = np.shape(at.leaves.slopes)[1:]
+        shapes += [np.shape(x) for x in (*at.leaves, at.root)]
+        right += [(m,), (points, m), (points, m, r), (points, r, r)]
     if isinstance(stored.grid, Chains):
         draws = stored.grid.draws.shape
         shapes += [draws[2:], stored.grid.heights.shape, stored.grid.correction.shape]
@@ -161,6 +166,8 @@ def _record(kind: Callable[..., Any], arrays: Mapping[str, np.ndarray]) -> Any:
             parts[name] = _record(Conditional if "root" in below else SparseConditional, below)
         elif of is SparseLayout:
             parts[name] = SparseLayout.of(int(below["size"]), below["rows"], below["cols"])
+        elif of == Leaves | None:
+            parts[name] = _record(Leaves, below) if below else None
         elif hasattr(of, "_fields"):
             parts[name] = _record(of, below)
         elif name in arrays:

@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from laplacebook.base.weights import USABLE
-from laplacebook.beyond.conditional import AnyConditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.expansion_at_mode import expansion
 from laplacebook.beyond.skewed_effects import (
     FEWEST,

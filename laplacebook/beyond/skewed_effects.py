@@ -9,7 +9,8 @@ from jaxtyping import Float, Int, Real
 from scipy.special import ndtr
 
 from laplacebook.base.weights import USABLE, pareto_k
-from laplacebook.beyond.conditional import AnyConditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import AnyConditional
 
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects

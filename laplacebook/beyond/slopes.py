@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
-from laplacebook.beyond.conditional import Conditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.curvature.hessian import twice_differentiable
@@ -61,9 +62,10 @@ def followed(
 
 def _slopes_at(effects: Effects, at: Conditional) -> tuple[np.ndarray, ...]:
     ways = effects.ways
-    inverse = at.root.swapaxes(1, 2) @ at.root
+    root = at.roots()
+    inverse = root.swapaxes(1, 2) @ root
     weights = inverse if effects.pattern is None else effects.pattern.trace_with(inverse)
-    points = weights, at.root, at.hyper, at.mode
+    points = weights, root, at.hyper, at.mode
     lanes = lanes_of(4 * ways.size)
     with twice_differentiable("three times"):
         return in_lanes(_slopes, effects.density, effects.over, lanes, *points, ways=ways)

@@ -41,11 +41,6 @@ class SparseConditional(NamedTuple):
         """Those of some of the points."""
         return SparseConditional(self.layout, *(part[index] for part in self._arrays))
 
-    def put(self, index: Int[np.ndarray, " n"], others: Any) -> None:
-        """As :meth:`~laplacebook.beyond.conditional.Conditional.put`."""
-        for old, new in zip(self._arrays[1:], others._arrays[1:], strict=True):
-            old[index] = new
-
     @classmethod
     def joined(cls, parts: Sequence["SparseConditional"]) -> "SparseConditional":
         """The points of all parts."""

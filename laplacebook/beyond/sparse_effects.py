@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.conditional import AnyConditional, Effects
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.kept_integrals import kept_integral
 from laplacebook.beyond.marginalize import MarginalModel
 from laplacebook.beyond.sparse_conditional import SparseConditional, ways

@@ -1,6 +1,7 @@
 """A nested approximation saved and loaded: the same to the last bit, or an error that teaches."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -258,3 +259,35 @@ def test_a_newer_format(saved):
     path, model, y = saved
     rewritten(path, "header", with_header(format_version=2, laplacebook_version="9.0"))
     refused(path, model, y, match="laplacebook 9.0 wrote it")
+
+
+@pytest.fixture(scope="module")
+def many():
+    """So many effects that they are kept as leaves."""
+    return lb.nested(poisson, np.arange(130.0) % 5)
+
+
+def test_leaves_are_in_the_file(many, tmp_path):
+    many.save(tmp_path / "fit.npz")
+    assert many.grid.conditional.leaves is not None
+    is_the_same(many, lb.load(tmp_path / "fit.npz", poisson, np.arange(130.0) % 5))
+    for name, change in {
+        "places": lambda x: x + 2,
+        "slopes": lambda x: x[..., :0],
+        "spread": lambda x: None,
+    }.items():
+        many.save(tmp_path / "fit.npz")
+        rewritten(tmp_path / "fit.npz", f"grid/conditional/leaves/{name}", change)
+        refused(tmp_path / "fit.npz", poisson, np.arange(130.0) % 5, match="not a whole file")
+
+
+def test_a_file_that_knows_no_leaves_is_loaded(many, tmp_path):
+    """As earlier versions wrote it, with the roots of whole precisions."""
+    at = many.grid.conditional.without_leaves()
+    grid, skewed = many.grid._replace(conditional=at), replace(many.skewed, nodes=at)
+    earlier = replace(many, grid=grid, skewed=skewed)
+    earlier.save(tmp_path / "fit.npz")
+    with np.load(tmp_path / "fit.npz") as archive:
+        assert not any("leaves" in name for name in archive.files)
+        assert archive["grid/conditional/root"].shape[1:] == (130, 130)
+    is_the_same(earlier, lb.load(tmp_path / "fit.npz", poisson, np.arange(130.0) % 5))
