@@ -285,7 +285,9 @@ def test_a_caption_needs_more_contrast_than_text(browser):
     page.close()
 
 
-@pytest.mark.parametrize("check", FAULTS, ids=["cut off", "formulas", "images", "adrift", "contrast"])
+@pytest.mark.parametrize(
+    "check", FAULTS, ids=["cut off", "formulas", "images", "adrift", "contrast"]
+)
 def test_check_notices(browser, check):
     page = browser.new_page()
     page.set_content(FAULTS[check])
