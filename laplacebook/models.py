@@ -37,8 +37,9 @@ def bayesian_mlp(
     with the precision as it is given: it is not divided by the number of inputs to a layer, so that
     outputs grow with the widths.
 
-    All weights at zero are a saddle of the log joint, and there a search begins if nobody says
-    otherwise: pass ``start=laplacebook.train(bayesian_mlp, ...)`` to ``laplace``.
+    A search begins at the prior means if nobody says otherwise. With all weights at zero a tanh network has a slope
+    in its last bias alone, and is often near a saddle: pass ``start=laplacebook.train(bayesian_mlp, ...)`` to
+    ``laplace``.
 
     In the book: :eq:`neural-network-model` and :eq:`neural-network-classes` of
     :doc:`/book/neural-network`.

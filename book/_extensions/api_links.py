@@ -59,6 +59,12 @@ def index_as_imported(app, what, name, obj, options, lines: list[str]) -> None:
         lines[:0] = [f".. index:: ! {name.replace('laplacebook', 'lb', 1)}", ""]
 
 
+def without_a_number(app, what, name, obj, options, lines: list[str]) -> None:
+    """Of a field of a named tuple leave out what Python has for its docstring."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def without_a_link(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """What folds out may not hold a link, which a screen reader would not reach."""
     for summary in doctree.findall(SummaryNode):
@@ -73,5 +79,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     gc.set_threshold(200_000)
     # After napoleon, which takes what comes first for the summary.
     app.connect("autodoc-process-docstring", index_as_imported, priority=900)
+    app.connect("autodoc-process-docstring", without_a_number)
     app.connect("doctree-resolved", without_a_link, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -195,7 +195,7 @@ class MixtureApproximation(ByDraws):
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked: that components overlap, or one is doubtful."""
+        """What :attr:`doubt` says where no diagnosis was asked for, that components overlap, or one is doubtful."""
         overlap = self._overlap
         if overlap > _OVERLAP:
             return (

@@ -172,7 +172,7 @@ class ResampledApproximation(ByDraws):
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked: that the draws are worth fewer than 400.
+        """What :attr:`doubt` says where no diagnosis was asked for, that the draws are worth fewer than 400.
 
         Or that the fit knows other modes, with more than 1 % of the evidence.
         """

@@ -166,7 +166,7 @@ class SkewedApproximation(ByDraws):
 
     @property
     def doubt_at_a_glance(self) -> str | None:
-        """What :attr:`doubt` says where no diagnosis was asked: that the cubic term is above 0.4 nats.
+        """What :attr:`doubt` says where no diagnosis was asked for, that the cubic term is above 0.4 nats.
 
         Or that the fit knows other modes, with more than 1 % of the evidence.
         """

@@ -242,7 +242,7 @@ def kl_divergence(p: MultivariateNormal, q: MultivariateNormal) -> Float[Array, 
 
 @in_full_precision
 def expected_quadratic_form(p: MultivariateNormal, A: Numbers) -> Float[Array, "*batch"]:
-    """E[x' A x] = m' A m + tr(A S) for x ~ N(m, S), whatever the distribution of x else is.
+    """E[x' A x] = m' A m + tr(A S), for x ~ N(m, S) and for any other x of this mean and covariance.
 
     In the book: :prf:ref:`kl-divergence-quadratic-form` of :doc:`/book/kl-divergence`.
 

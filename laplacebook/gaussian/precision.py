@@ -69,7 +69,7 @@ class Precision(ABC):
 
     @property
     def size(self) -> int:
-        """D."""
+        """The number of coordinates, D."""
         return self.shape[-1]
 
     @property

@@ -78,21 +78,20 @@ def diagnose(
 
     The worst of these decides the level of the verdict:
 
-    =========================== ================ ============== ===================
-    fact                        good             usable         bad
-    =========================== ================ ============== ===================
-    Pareto k-hat                up to 0.5        up to 0.7      above
-    effective sample size       80 % and above   below          never
-    error of the log evidence   up to 0.1        up to log 2    above, or unknown
-    skewness along an axis      up to 0.5        up to 1        above
-    90 % interval of a site     holds 85 %       holds 75 %     less
-    its width is off by                          up to 20 %     above
-    the median is off by                         up to 0.3 sd   above
-    mean moved by skewness      up to 0.25 sd    up to 0.5 sd   above
-    evidence in other modes     up to 1 %                       above
-    evidence above the maximum  no               up to 0.1      above
-    likelihood
-    =========================== ================ ============== ===================
+    ===================================== ================ ============== ===================
+    fact                                  good             usable         bad
+    ===================================== ================ ============== ===================
+    Pareto k-hat                          up to 0.5        up to 0.7      above
+    effective sample size                 80 % and above   below          never
+    error of the log evidence             up to 0.1        up to log 2    above, or unknown
+    skewness along an axis                up to 0.5        up to 1        above
+    90 % interval of a site               holds 85 %       holds 75 %     less
+    its width is off by                   up to 20 %       up to 20 %     above
+    the median is off by                  up to 0.3 sd     up to 0.3 sd   above
+    mean moved by skewness                up to 0.25 sd    up to 0.5 sd   above
+    evidence in other modes               up to 1 %        up to 1 %      above
+    evidence above the maximum likelihood no               up to 0.1      above
+    ===================================== ================ ============== ===================
 
     *Good*: use q as it is. *Usable*: weight its draws by p(D, u) / q(u), and take the log evidence
     of importance sampling. *Bad*: something is wrong that a reader would see, or it cannot be told; what is
@@ -141,8 +140,8 @@ def diagnose(
     a standard deviation, off by       up to 10 %     up to 30 %     above
     error of the log evidence          up to 0.1      up to log 2    above
     error of the grid, if nested       up to 0.1      up to log 2    above
-    evidence in other modes            up to 1 %                     above
-    and of the effects given           up to 1 %                     above
+    evidence in other modes            up to 1 %      up to 1 %      above
+    and of the effects given           up to 1 %      up to 1 %      above
     ``doubt`` of the approximation     none           some           k-hat above, too
     ================================== ============== ============== ==============
 
