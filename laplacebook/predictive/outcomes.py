@@ -1,6 +1,7 @@
 """What a model says of its observed site for other arguments than those it was fitted to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -117,7 +118,7 @@ def outcome_given(
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
     name = _observed(list(observed), site)
-    trace = _run(new, known(values))
+    trace = _run_given(new, values, known(values))
     fit = labels_given(new, values).fit(new.arrays)
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
@@ -127,14 +128,11 @@ def outcome_given(
                 "nothing of.",
                 remedy=_OF_ROWS,
             )
-        if other in values and entry["type"] == "sample":
-            was, now = jnp.shape(values[other]), entry["fn"].shape()
-            if was != now:
-                raise UnsupportedModel(
-                    f"The latent site '{other}' has shape {was} in the fit, and {now} with the new "
-                    "arguments.",
-                    remedy=_FEWER if prod(now) < prod(was) else _OF_ROWS,
-                )
+    for other, was, now in _other_shapes(trace, values):
+        raise UnsupportedModel(
+            f"The latent site '{other}' has shape {was} in the fit, and {now} with the new arguments.",
+            remedy=_FEWER if prod(now) < prod(was) else _OF_ROWS,
+        )
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")
     fn = trace[name]["fn"]
@@ -174,7 +172,7 @@ def with_new_entries(
     if key is None:
         return values
     entries = NewEntries(values, key)
-    entries.refuse_factors(_run(new, entries.value_of))
+    entries.refuse_factors(_run_given(new, values, entries.value_of))
     return {**values, **entries.drawn}
 
 
@@ -225,6 +223,29 @@ def _observed(names: list[str], site: str | None) -> str:
     return names[0]
 
 
+def _other_shapes(
+    trace: dict, values: dict[str, Array]
+) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Latent sites with their shapes in the fit and with new arguments, where these differ."""
+    for name, value in values.items():
+        if name in trace and trace[name]["type"] == "sample":
+            was, now = jnp.shape(value), trace[name]["fn"].shape()
+            if was != now:
+                yield name, was, now
+
+
+def _run_given(new: Call, values: dict[str, Array], value: Callable[[dict], Array | None]) -> dict:
+    """The trace of new arguments; where it cannot be, latent sites that they give other shapes are told."""
+    try:
+        return _run(new, value)
+    except ValueError as error:
+        with suppress(ValueError):  # nor can that of draws from the prior
+            for name, was, now in _other_shapes(_run(new, lambda site: None), values):
+                told = f"\nWith them the latent site '{name}' has the shape {now}, and {was} in the fit."
+                error.args = (f"{error}{told}",)
+        raise
+
+
 def _run(new: Call, value: Callable[[dict], Array | None]) -> dict:
     args, kwargs = new.arguments
     substituted = handlers.substitute(new.function, substitute_fn=value)
@@ -236,8 +257,8 @@ def _run(new: Call, value: Callable[[dict], Array | None]) -> dict:
         shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]
         raise ValueError(
             f"The model cannot run with the new arguments, of shapes {shapes}: {error}\n"
-            "They must be like those of the fit, but for the number of rows. What the model "
-            "observes is left out: its argument needs the default None."
+            "They must be like those of the fit, but for the number of rows, on which no latent site may "
+            "depend. What the model observes is left out: its argument needs the default None."
         ) from error
 
 

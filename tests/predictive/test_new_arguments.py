@@ -87,3 +87,21 @@ def test_under_jit_a_parameter_that_is_none_is_nan():
 def test_a_table():
     with pytest.raises(lb.UnsupportedModel, match=r"(?s)pandas\s+DataFrame.*X\.to_numpy"):
         lb.predict(fit(line), pd.DataFrame(NEW), ZEROS, ONES)
+
+
+def overdispersed(X, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("N", len(X)):
+        effect = numpyro.sample("effect", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Poisson(jnp.exp(X @ w + effect)), obs=y)
+
+
+@pytest.mark.parametrize("method", ["monte_carlo", "plug_in"])
+def test_an_effect_of_each_row_is_named(method):
+    approx = lb.laplace(overdispersed, X, np.array([2, 0, 1, 3, 1]))
+    key = {"key": KEY} if method == "monte_carlo" else {}
+    with pytest.raises(ValueError, match=r"'effect' has the shape \(3,\), and \(5,\) in the fit"):
+        lb.predict(approx, NEW, method=method, **key)
+    with pytest.raises(ValueError, match="cannot run with the new arguments") as told:
+        lb.predict(approx, X[:, :1], method=method, **key)
+    assert "latent site '" not in str(told.value)
