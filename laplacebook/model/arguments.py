@@ -27,6 +27,7 @@ from laplacebook.model.not_arrays import (
     no_labels,
     not_arrays,
     numbers_in_column,
+    numbers_in_lists,
 )
 from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
@@ -177,7 +178,7 @@ class Call:
             raise UnsupportedModel(
                 f"The model cannot compute with its arguments: {_in_short(said)}",
                 causes=causes,
-                remedy="pass numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)."
+                remedy=f"pass {numbers_in_lists(causes)}."
                 if column is None
                 else f"pass numbers: {numbers_in_column(*column)}.",
             ) from error

@@ -11,6 +11,13 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.fingerprint import is_data
 
 _NUMBERS = bool | int | float | complex | np.number | np.bool_
+#: what a list may be of
+_KINDS = (
+    (_NUMBERS, "numbers"),
+    (str, "strings"),
+    (_NUMBERS | str, "numbers and strings"),
+    (_NUMBERS | jax.Array, "arrays"),
+)
 
 
 def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
@@ -25,13 +32,11 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
             leaves = jax.tree.leaves(value)
             if not leaves:
                 found[f"argument '{name}' is an empty {type(value).__name__}"] = None
-            for kind, what in (
-                (_NUMBERS, "numbers"),
-                (str, "strings"),
-                (_NUMBERS | jax.Array, "arrays"),
-            ):
-                if leaves and all(isinstance(leaf, kind) for leaf in leaves):
-                    found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
+            what = next(
+                (what for kind, what in _KINDS if all(isinstance(x, kind) for x in leaves)), ""
+            )
+            if leaves and what:
+                found[f"argument '{name}' is a {type(value).__name__} of {what}"] = None
         elif isinstance(value, np.ndarray) and not is_data(value):
             found[f"argument '{name}' is an array of {value.dtype.name} values"] = None
         elif hasattr(value, "__array__") and not is_data(value) and not np.isscalar(value):
@@ -42,6 +47,14 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
         elif isinstance(value, Iterable) and not is_data(value):
             found[f"argument '{name}' is a {type(value).__name__}, and no array"] = None
     return list(found)
+
+
+def numbers_in_lists(causes: list[str]) -> str:
+    """How to read the numbers in lists, of which ``causes`` says what they are."""
+    arrays = "numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)"
+    if not any("strings" in cause for cause in causes):
+        return arrays
+    return f"{arrays}, and for labels g their numbers from 0, np.unique(list(g), return_inverse=True)[1]"
 
 
 def needs_a_column_read(value: Any) -> bool:

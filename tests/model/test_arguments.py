@@ -154,8 +154,15 @@ def test_what_is_no_array_of_real_numbers_is_refused(data, message):
 
 
 def test_strings_of_numpy_are_no_numbers():
-    told = not_arrays([("g", list(np.array(["a", "b"])))])
-    assert told == ["argument 'g' is a list of strings"]
+    told = not_arrays([("g", list(np.array(["a", "b"]))), ("h", [0, "a"])])
+    assert told == [
+        "argument 'g' is a list of strings",
+        "argument 'h' is a list of numbers and strings",
+    ]
+    with pytest.raises(lb.UnsupportedModel, match="return_inverse=True") as caught:
+        lb.laplace(model, ["low", "high"])
+    assert "np.unique(list(g)" in str(caught.value)
+    assert not_arrays([("y", [1, 2])]) == ["argument 'y' is a list of numbers"]
 
 
 def test_masked_arrays_are_refused():
