@@ -23,6 +23,7 @@ FINE = np.linspace(-6, 6, 241)
 FLOOR = -60.0  # nats: what is lower is nowhere
 _LEAST = 0.1  # of a ratio: less is noise
 _FEW = 6  # coordinates: of more a whole quadratic function would have a term for every few pairs
+_AS_NEAR = 1e-6  # relative
 ROUNDING = 1e-3  # nats: a Gaussian has no more
 
 
@@ -83,7 +84,7 @@ class SkewedEffects:
         number = int(np.clip(LINES // normal.shape[1], FEWEST, MOST))
         chosen = np.unique(order[systematic(log_weights[order], number)])
         residuals = residuals_of(effects, nodes.at(chosen))
-        near = _nearest(nodes.hyper[chosen], nodes.hyper)[index]
+        near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
         slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
         images = np.stack([image_of(one, slope) for one in residuals])
@@ -209,7 +210,7 @@ class SkewedEffects:
         return self.image[self._near(given)[index], :, 0] - FINE[0]
 
     def _near(self, given: AnyConditional) -> Int[np.ndarray, " K"]:
-        return _nearest(self.nodes.hyper[self.chosen], given.hyper)
+        return nearest(self.nodes.hyper[self.chosen], given.hyper)
 
     def _at(self, given: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The draws that lie so far from the modes by the Gaussian, with their skewness."""
@@ -263,11 +264,20 @@ def _log_gaussian(nodes: AnyConditional, index: np.ndarray, offset: np.ndarray) 
     return volume - nodes.squares(index, offset) / 2
 
 
-def _nearest(points: np.ndarray, hyper: np.ndarray) -> Int[np.ndarray, " K"]:
-    from scipy.spatial import KDTree  # slow to import
+def nearest(
+    points: Float[np.ndarray, "J H"], hyper: Float[np.ndarray, "K H"]
+) -> Int[np.ndarray, " K"]:
+    """Which of some points is nearest; of those that are as near, as on a lattice, the first, whatever the rounding.
+
+    Args:
+        points: shape (J, H).
+        hyper: from where, shape (K, H).
+    """
+    from scipy.spatial.distance import cdist  # slow to import
 
     scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
-    return KDTree(points / scale).query(hyper / scale)[1]
+    away = cdist(hyper / scale, points / scale)
+    return np.argmax(away <= (1 + _AS_NEAR) * away.min(axis=1, keepdims=True), axis=1)
 
 
 def residuals_of(effects: Effects, nodes: AnyConditional) -> Float[np.ndarray, "J d G"]:

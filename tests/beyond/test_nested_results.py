@@ -14,6 +14,7 @@ from numpyro.handlers import mask
 from scipy import integrate, stats
 
 import laplacebook as lb
+from laplacebook.beyond.skewed_effects import nearest
 from tests.beyond.exact import LEVELS, Linear, exact, groups
 from tests.models import single_precision
 
@@ -34,6 +35,12 @@ def hierarchy(y):
 @pytest.fixture(scope="module")
 def fit():
     return lb.nested(hierarchy, Y)
+
+
+def test_rounding_does_not_decide_which_of_two_points_is_nearest():
+    points, halfway = np.array([[0.3], [-0.1], [0.7]]), np.array([[0.1], [0.5], [0.6]])
+    for rounding in (-1e-12, 0, 1e-12):
+        assert nearest(points, halfway + rounding).tolist() == [0, 0, 2]
 
 
 def test_draws_have_the_moments(fit):
