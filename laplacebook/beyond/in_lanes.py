@@ -59,14 +59,17 @@ def in_lanes(
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> Array:
-    """Hyperparameters and effects as one vector of all coordinates, within a program."""
+def joint(
+    density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array
+) -> dict[str, Array]:
+    """The coordinates of all sites, within a program, in which no derivative in z is one in h, too."""
     parts: dict[str, Array] = {}
     rest = {True: hyper, False: z}
     for site in density.sites:
         vector = rest[site.name in over]
-        parts[site.name], rest[site.name in over] = vector[: site.size], vector[site.size :]
-    return density.ravel(parts)
+        parts[site.name] = vector[: site.size].reshape(site.shape)
+        rest[site.name in over] = vector[site.size :]
+    return parts
 
 
 def one_by_one(

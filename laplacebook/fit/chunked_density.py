@@ -17,7 +17,7 @@ from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import STATIC, Leaf
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.chunk_checks import changed, require_sum_of_chunks
-from laplacebook.model.density import ModelDensity
+from laplacebook.model.density import Coordinates, ModelDensity
 from laplacebook.model.fingerprint import is_data
 from laplacebook.model.single_precision import loses
 from laplacebook.model.trace import Terms
@@ -34,7 +34,7 @@ class Part(ModelDensity):
 
     share: Leaf
 
-    def terms(self, u: Float[Array, " D"]) -> Terms:
+    def terms(self, u: Coordinates) -> Terms:
         """The terms of this chunk, with a log prior of zero if it is not the first."""
         terms = super().terms(u)
         return terms._replace(log_prior=jnp.where(self.share > 0, terms.log_prior, 0))
@@ -207,13 +207,13 @@ class ChunkedDensity(ModelDensity):
 
     has_data = False
 
-    def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
+    def trace(self, u: Coordinates) -> tuple[dict, dict[str, Array]]:
         """The trace of the model without the data that it observes, and log densities that are NaN."""
         trace, log_probs = super().trace(u)
         unknown = {name: {**trace[name], "value": jnp.zeros(0)} for name in self.observed(trace)}
         return {**trace, **unknown}, {name: jnp.nan * value for name, value in log_probs.items()}
 
-    def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+    def log_joint(self, u: Coordinates) -> Float[Array, ""]:
         """Refused: it takes a pass through the data.
 
         Raises:
@@ -225,7 +225,7 @@ class ChunkedDensity(ModelDensity):
         """Refused, as :meth:`log_joint` is."""
         raise self.without_data()
 
-    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
+    def loss(self, u: Coordinates) -> tuple[Float[Array, ""], Terms]:
         """Refused, as :meth:`log_joint` is."""
         raise self.without_data()
 

@@ -37,6 +37,7 @@ from laplacebook.model.trace import (
     refuse_complex,
     room,
     supported_data,
+    type_of,
     valid_parameters,
     where_defined,
     with_integrals,
@@ -45,12 +46,15 @@ from laplacebook.model.working_precision import InWorkingPrecision
 
 _STRUCTURES: dict[tuple, tuple[tuple[Site, ...], frozenset[str], Labels]] = {}
 _KEPT = 200  # of them
+Coordinates = (
+    Float[Array, " D"] | Mapping[str, Any]
+)  # a vector, or its parts as ``unravel`` has them
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelDensity:
-    """log p(D, theta) of ``model(*args, **kwargs)`` as a function of a vector u in R^D.
+    """log p(D, theta) of ``model(*args, **kwargs)`` as a function of a vector u in R^D, or of its parts.
 
     Attributes:
         call: the model, whose latent sites are continuous, and its arguments.
@@ -254,16 +258,16 @@ class ModelDensity:
         """The trace of the model with its latent sites at u, but for integrals over what was marginalised."""
         return self._run(self._at(u))
 
-    def terms(self, u: Float[Array, " D"]) -> Terms:
+    def terms(self, u: Coordinates) -> Terms:
         """Log likelihood, log prior and latent values at u."""
         return self._terms(*self.trace(u), u)
 
-    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Coordinates) -> Terms:
         refuse_complex(log_probs)
         observed, names = self.observed(trace), self.names
         others = [n for n in log_probs if n not in observed]
         prior = [log_probs[n] if n in names else log_jacobian(trace[n]) for n in others]
-        zero, space = jnp.zeros((), u.dtype), self._room(trace, u)
+        zero, space = jnp.zeros((), type_of(u)), self._room(trace, u)
         prior.append(jnp.where(jnp.all(space >= 0), 0, -jnp.inf))
         return Terms(
             sum((log_probs[n] for n in observed), start=zero),
@@ -276,10 +280,10 @@ class ModelDensity:
         """How far each coordinate is from the end of its interval; infinite if unconstrained."""
         return self._room(self.run(u), u)
 
-    def _room(self, trace: dict, u: Float[Array, " D"]) -> Float[Array, " D"]:
+    def _room(self, trace: dict, u: Coordinates) -> Float[Array, " D"]:
         if self.space == "unconstrained":
-            return jnp.full(u.shape, jnp.inf, u.dtype)
-        return jnp.concatenate([room(trace[site.name], u.dtype) for site in self.sites])
+            return jnp.full(self.dimension, jnp.inf, type_of(u))
+        return jnp.concatenate([room(trace[site.name], type_of(u)) for site in self.sites])
 
     def observed(self, trace: dict) -> list[str]:
         """The model's observed sites: NumPyro records a log Jacobian as one more, of its own."""
@@ -287,13 +291,13 @@ class ModelDensity:
         sites = ((n, s) for n, s in trace.items() if s["type"] == "sample")
         return [n for n, site in sites if site["is_observed"] and n in names]
 
-    def loss(self, u: Float[Array, " D"]) -> tuple[Float[Array, ""], Terms]:
+    def loss(self, u: Coordinates) -> tuple[Float[Array, ""], Terms]:
         """f(u) = -log p(D, theta), the function whose minimum is the mode, and its terms."""
         terms = self.terms(u)
         return -(terms.log_likelihood + terms.log_prior), terms
 
     def loss_and_validity(
-        self, u: Float[Array, " D"]
+        self, u: Coordinates
     ) -> tuple[Float[Array, ""], tuple[Terms, Bool[Array, ""]]]:
         """f(u), its terms, and whether u is :meth:`valid`, by one run of the model."""
         trace, log_probs = self.trace(u)
@@ -310,7 +314,7 @@ class ModelDensity:
         trace = self._run(self._at(u), whole=True)
         return valid_parameters(trace) & supported_data(trace)
 
-    def log_joint(self, u: Float[Array, " D"]) -> Float[Array, ""]:
+    def log_joint(self, u: Coordinates) -> Float[Array, ""]:
         """log p(D, theta) wherever u is, as an integral over R^D needs it.
 
         Minus infinity where the prior or the data have no support, NaN where a parameter of a
@@ -339,8 +343,8 @@ class ModelDensity:
         trace = self._run(handlers.seed(self.model, key))
         return {site.name: trace[site.name]["value"] for site in self.sites}
 
-    def trace(self, u: Float[Array, " D"] | Mapping) -> tuple[dict, dict[str, Array]]:
-        """The model run with its latent sites at u, a vector or its parts as :meth:`unravel` has them.
+    def trace(self, u: Coordinates) -> tuple[dict, dict[str, Array]]:
+        """The model run with its latent sites at u.
 
         Returns the trace, and the log density of each site.
         """
@@ -355,7 +359,7 @@ class ModelDensity:
             log_probs = {n: x * loud(fit, jnp.result_type(float)) for n, x in log_probs.items()}
         return trace, log_probs
 
-    def _at(self, u: Float[Array, " D"] | Mapping) -> Callable:
+    def _at(self, u: Coordinates) -> Callable:
         """The model with its latent sites at u."""
         latent = dict(u) if isinstance(u, Mapping) else self.unravel(u)
         if self.space == "constrained":
@@ -388,8 +392,8 @@ class LikelihoodDensity(ModelDensity):
         """All latent sites: none has a prior."""
         return tuple(site.name for site in self.sites)
 
-    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Float[Array, " D"]) -> Terms:
+    def _terms(self, trace: dict, log_probs: dict[str, Array], u: Coordinates) -> Terms:
         """Log likelihood, a log prior of zero within the support, and latent values at u."""
         terms = super()._terms(trace, log_probs, u)
         outside = jnp.any(terms.room < 0)
-        return terms._replace(log_prior=jnp.where(outside, -jnp.inf, 0).astype(u.dtype))
+        return terms._replace(log_prior=jnp.where(outside, -jnp.inf, 0).astype(type_of(u)))

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -26,6 +27,11 @@ class Terms(NamedTuple):
     log_prior: Float[Array, ""]
     values: dict[str, Array]
     room: Float[Array, " D"]
+
+
+def type_of(u: Any) -> Any:
+    """Of the numbers of a vector, or of its parts."""
+    return jnp.result_type(*jax.tree.leaves(u))
 
 
 def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
