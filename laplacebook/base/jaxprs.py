@@ -229,3 +229,49 @@ def needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> list[Equat
             kept.append(equation)
             wanted.update(x for x in equation.inputs if isinstance(x, int))
     return kept[::-1]
+
+
+def values_of(equations: Sequence[Equation], known: dict[int, Any]) -> dict[int, Any]:
+    """What equations compute, beside what is known."""
+    values = dict(known)
+    for source, inputs, outputs in equations:
+        operands = [value_of(i, values) for i in inputs]
+        values.update(zip(outputs, evaluate(source, operands), strict=True))
+    return values
+
+
+def value_of(atom: Atom, values: dict[int, Any]) -> Any:
+    """Of a variable, or of a constant."""
+    return atom.value if isinstance(atom, Constant) else values[atom]
+
+
+def reached(equations: Sequence[Equation], start: int) -> set[int]:
+    """The variables that depend on one."""
+    found = {start}
+    for equation in equations:
+        if any(not isinstance(i, Constant) and i in found for i in equation.inputs):
+            found.update(equation.outputs)
+    return found
+
+
+def ahead(f: Callable[[Array], Any], x: Array) -> Callable[[Array], Any]:
+    """The function, of which all that does not depend on its argument is computed here, once.
+
+    Within the program of the caller, of whose arrays f may make use.
+
+    Args:
+        f: a function of an array, which returns a pytree of arrays.
+        x: such an array.
+    """
+    program, shapes = jax.make_jaxpr(f, return_shape=True)(x)
+    equations, results = all_equations_of(program)
+    later = reached(equations, 0)
+    rest = [e for e in equations if not later.isdisjoint(e.outputs)]
+    known = values_of([e for e in equations if later.isdisjoint(e.outputs)], {})
+    structure = jax.tree.structure(shapes)
+
+    def at(x: Array) -> Any:
+        values = values_of(rest, {**known, 0: x})
+        return jax.tree.unflatten(structure, [value_of(i, values) for i in results])
+
+    return at

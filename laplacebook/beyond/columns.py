@@ -46,9 +46,22 @@ class Pattern(NamedTuple):
     layout: Layout | None
 
     @property
+    def taken(self) -> Float[np.ndarray, "C d"]:
+        """The vectors of these, and of the product that checks them."""
+        return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check + 1]
+
+    @property
+    def source_of_each(self) -> Int[np.ndarray, " dd"]:
+        """Where each entry of the Hessian stands among all these products; behind them where it is zero."""
+        size = self.ways.shape[-1]
+        found = np.full(size * size, (self.check + 1) * size)
+        found[self.places] = self.source
+        return found
+
+    @property
     def read(self) -> Float[np.ndarray, "C d"]:
         """The vectors of the products that are read."""
-        return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check]
+        return self.taken[: self.check]
 
     def hessians(self, read: Float[np.ndarray, "K n"]) -> np.ndarray:
         """The Hessians that have these entries, as the numbers of the layout, if there is one.
@@ -73,7 +86,7 @@ class Pattern(NamedTuple):
             read: the entries, row by row.
         """
         size = self.ways.shape[-1]
-        parts = read * np.asarray(self.ways).reshape(-1, size)[self.check][self.places % size]
+        parts = read * self.taken[self.check][self.places % size]
         found = np.zeros((2, len(read), size))
         rows, first = np.unique(self.places // size, return_index=True)
         found[0][:, rows] = np.add.reduceat(parts, first, axis=1)
@@ -110,31 +123,25 @@ class Columns:
     pattern: Pattern | None
 
     @classmethod
-    def of(
-        cls, density: ModelDensity, over: tuple[str, ...], size: int, often: bool = False
-    ) -> "Columns | None":
-        """Those of a log joint; None of few effects, or where what depends on h alone costs most.
+    def of(cls, density: ModelDensity, over: tuple[str, ...], size: int) -> "Columns | None":
+        """Those of a log joint; None of few effects, or if what depends on h alone costs most and one look does not do.
 
         Args:
             density: the log joint.
             over: the names of the hyperparameters.
             size: d, how many effects there are.
-            often: whether it is looked at so often that a program is worth while which tells whether one look is
-                enough, where what depends on h alone costs most.
         """
         if size <= COLUMNS:
             return None
-        factorises = _factorises(density)
-        if factorises and not often:
-            return None
+        is_costly = factorises(density)
         parts = -(-size // _TOGETHER)
         dense = _ways(np.eye(size), parts)
         unlimited = cls(density, over, dense, None)
         hessian = unlimited.hessians(*aside(density, size))[2][0]
         if not np.isfinite(hessian).all():
-            return None if factorises else unlimited
+            return None if is_costly else unlimited
         pattern = pattern_of(hessian != 0)
-        if factorises and (pattern is None or pattern.looks > 1):
+        if is_costly and (pattern is None or pattern.looks > 1):
             return None
         return cls(density, over, dense, pattern)
 
@@ -165,9 +172,21 @@ class Columns:
         pattern = self.pattern
         if pattern is None:
             f, gradient, columns = self._products(self.dense, len(self.dense), hyper, z)
-            whole = columns[:, : z.shape[1]]
-            return f, gradient, (whole + whole.swapaxes(1, 2)) / 2
+            return f, gradient, symmetric(columns[:, : z.shape[1]])
         f, gradient, products = self._products(pattern.ways, pattern.looks, hyper, z)
+        return f, gradient, self.told(pattern, products, hyper, z)
+
+    def told(
+        self, pattern: Pattern, products: np.ndarray, hyper: np.ndarray, z: np.ndarray
+    ) -> np.ndarray | list[np.ndarray]:
+        """The Hessians that products with the ways of a pattern tell.
+
+        Args:
+            pattern: of this log joint.
+            products: in the order of the ways, shape (K, C, d).
+            hyper: h, shape (K, H).
+            z: shape (K, d).
+        """
         read = products.reshape(len(z), -1)[:, pattern.source]
         product, size_of_it = pattern.checked(read)
         rounding = np.sqrt(jnp.finfo(jnp.result_type(float)).eps)
@@ -175,11 +194,11 @@ class Columns:
         wrong = ~(off <= rounding * size_of_it).all(axis=1)
         hessian = pattern.hessians(read)
         if not wrong.any():
-            return f, gradient, hessian
+            return hessian
         column_by_column = Columns(self.density, self.over, self.dense, None)
         right = iter(column_by_column.hessians(hyper[wrong], z[wrong])[2])
         pairs = zip(wrong, hessian, strict=True)
-        return f, gradient, [next(right) if is_wrong else one for is_wrong, one in pairs]
+        return [next(right) if is_wrong else one for is_wrong, one in pairs]
 
     def _products(
         self, ways: Array, looks: int, hyper: np.ndarray, z: np.ndarray
@@ -206,18 +225,38 @@ def _products(
     """The negative log joint, its gradient, and products of its Hessian in z with some ways; NaN as it is."""
 
     def look(part: Array, hyper: Array, z: Array) -> tuple[Array, ...]:
-        def gradient(z: Array) -> tuple[Array, tuple[Array, Array]]:
-            f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
-            (value, (_, valid)), slope = jax.value_and_grad(f, has_aux=True)(z)
-            return slope, (value, valid)
-
-        slope, product, (value, valid) = jax.linearize(gradient, z, has_aux=True)
-        return jnp.where(valid, value, jnp.nan), slope, jax.vmap(product)(ways[part])
+        return products_of(density, over, ways[part], hyper, z)
 
     return one_by_one(look, number, part, hyper, z)
 
 
-def _factorises(density: ModelDensity) -> bool:
+def products_of(
+    density: ModelDensity,
+    over: tuple[str, ...],
+    ways: Float[Array, "T d"],
+    hyper: Float[Array, " H"],
+    z: Float[Array, " d"],
+) -> tuple[Array, Array, Array]:
+    """The negative log joint, its gradient, and products of its Hessian in z with some ways; NaN as it is.
+
+    Args:
+        density: the log joint.
+        over: the names of the hyperparameters.
+        ways: vectors, shape (T, d).
+        hyper: h, shape (H,).
+        z: shape (d,).
+    """
+
+    def gradient(z: Array) -> tuple[Array, tuple[Array, Array]]:
+        f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
+        (value, (_, valid)), slope = jax.value_and_grad(f, has_aux=True)(z)
+        return slope, (value, valid)
+
+    slope, product, (value, valid) = jax.linearize(gradient, z, has_aux=True)
+    return jnp.where(valid, value, jnp.nan), slope, jax.vmap(product)(ways)
+
+
+def factorises(density: ModelDensity) -> bool:
     """Whether its program has factorisations, or solves with what it factorises; found once for it."""
     key = density.program
     if key not in _FACTORISES:
@@ -228,6 +267,11 @@ def _factorises(density: ModelDensity) -> bool:
         )
         _FACTORISES[key] = any(linear_algebra(program.jaxpr))
     return _FACTORISES[key]
+
+
+def symmetric(columns: Float[np.ndarray, "K d d"]) -> Float[np.ndarray, "K d d"]:
+    """Hessians from their columns, without rounding."""
+    return (columns + columns.swapaxes(1, 2)) / 2
 
 
 def _ways(rows: np.ndarray, parts: int) -> Array:

@@ -11,11 +11,12 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.columns import Columns, Pattern, aside, pattern_of
+from laplacebook.beyond.columns import Columns, Pattern, aside, factorises, pattern_of, symmetric
 from laplacebook.beyond.dense_conditional import AnyConditional, Conditional, in_order
 from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.leaves import Layout, Leaves
+from laplacebook.beyond.walk import STEPS, walks
 from laplacebook.curvature.hessian import COLUMNS, twice_differentiable, value_gradient_hessian
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.follows_gradient import (
@@ -31,6 +32,7 @@ _DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
+_OFTEN = 100  # effects, of which a Cholesky factor at each step takes little time, where their Hessian is sparse
 _HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
 
 
@@ -41,12 +43,10 @@ class Effects:
     Attributes:
         density: the log joint of all latent sites.
         over: the names of the hyperparameters.
-        often: whether it is looked at at tens of thousands of points.
     """
 
     density: ModelDensity
     over: tuple[str, ...]
-    often: bool = False
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -116,10 +116,15 @@ class Effects:
 
     def _lanes(self, hyper: np.ndarray, start: np.ndarray, passable: float = 0.0) -> list[Lane]:
         few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
-        rounding = 3 * float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
-        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, rounding, passable)
+        rounding = float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
+        tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, 3 * rounding, passable)
         lanes = [Lane(z.copy(), tolerance, self._layout) for z in start]
         with np.errstate(all="ignore"), twice_differentiable():
+            if self._walks and lanes:
+                walked = self._walked(hyper, start, max(rounding, passable))
+                for lane, z, f, *bends in zip(lanes, *walked, strict=True):
+                    lane.z = z
+                    lane.take(float(f), *bends)
             for _ in range(_STEPS):
                 going = np.array([lane.is_going for lane in lanes], bool)
                 bent = np.array([few or lane.wants_hessian for lane in lanes], bool)
@@ -205,9 +210,35 @@ class Effects:
             return self._columns.seen(hyper, z)
         return self._looks(hyper, z, bent=True)
 
+    def _walked(self, hyper: np.ndarray, start: np.ndarray, tolerance: float) -> tuple[Any, ...]:
+        """Where Newton's whole steps lead, and the negative log joint, its gradient and its Hessian there."""
+        columns, size = self._columns, start.shape[1]
+        pattern = None if columns is None else columns.pattern
+        ways = np.eye(size) if pattern is None else pattern.taken
+        index = np.arange(size * size) if pattern is None else pattern.source_of_each
+        lanes = lanes_of(len(ways) * (size + numbers_in(self.density)))
+        end, f, gradient, products = in_lanes(
+            walks,
+            *(self.density, self.over, lanes, hyper, start),
+            times=STEPS,
+            ways=jnp.asarray(ways, float),
+            source=index,
+            tolerance=tolerance,
+        )
+        if columns is None or pattern is None:
+            return end, f, gradient, symmetric(products)
+        return end, f, gradient, columns.told(pattern, products, hyper, end)
+
+    @cached_property
+    def _walks(self) -> bool:
+        """Whether what depends on the hyperparameters alone costs most, and is to be computed once for all steps."""
+        columns, size = self._columns, self.dimensions[1]
+        is_dense = columns is None or columns.pattern is None
+        return factorises(self.density) and (is_dense or size <= _OFTEN)
+
     @cached_property
     def _columns(self) -> Columns | None:
-        return Columns.of(self.density, self.over, self.dimensions[1], self.often)
+        return Columns.of(self.density, self.over, self.dimensions[1])
 
     @property
     def _layout(self) -> Layout | None:

@@ -27,6 +27,7 @@ def in_lanes(
     over: tuple[str, ...],
     lanes: int,
     *points: np.ndarray,
+    times: int = 1,
     **fixed: Any,
 ) -> tuple[np.ndarray, ...]:
     """What a program says of each point: so many at a time, the last ones filled up and not computed.
@@ -38,6 +39,7 @@ def in_lanes(
         over: the names of the hyperparameters.
         lanes: how many points it takes.
         points: the arrays; whole numbers stay what they are.
+        times: how often it looks at each, about.
         fixed: what is the same for all.
     """
     dtype, total = jnp.result_type(float), len(points[0])
@@ -46,7 +48,7 @@ def in_lanes(
     )
     in_a_call = numbers_in(density) + sum(lanes * one[0].size for one in points)
     # All of the optimisation takes a second more to compile, and saves less even with hundreds of effects.
-    work = min(_CALLS * in_a_call * points[-1].shape[1], MEDIUM)
+    work = min(_CALLS * times * in_a_call * points[-1].shape[1], MEDIUM)
     compiled, found = program.for_work(work), []
     for begin in range(0, total, lanes):
         number = min(lanes, total - begin)
@@ -59,9 +61,7 @@ def in_lanes(
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def joint(
-    density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array
-) -> dict[str, Array]:
+def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> dict[str, Array]:
     """The coordinates of all sites, within a program, in which no derivative in z is one in h, too."""
     parts: dict[str, Array] = {}
     rest = {True: hyper, False: z}

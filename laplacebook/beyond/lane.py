@@ -7,7 +7,7 @@ from scipy.linalg import lapack
 
 from laplacebook.beyond.leaves import Factor, Layout
 
-_SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
+SLACK = 1e-3  # nats above the lowest so far: rounding, and no more
 _SAME = 1e-6  # relative: a curvature that changes by no more does not change
 _NEAR = 10.0  # posterior standard deviations, from which the curvature may be told not to change
 _LEFT = 0.3  # of the gradient
@@ -61,7 +61,7 @@ class Lane:
 
     def take(self, f: float, gradient: np.ndarray, hessian: np.ndarray | None = None) -> None:
         """What was seen at z."""
-        if not f <= self.lowest + _SLACK * max(1, abs(f) * _SLACK):
+        if not f <= self.lowest + SLACK * max(1, abs(f) * SLACK):
             before, self.step = self.z, self.step / 2
             self.z = self.z - self.step
             self.is_going = bool((self.z != before).any())

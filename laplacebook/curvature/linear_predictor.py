@@ -23,9 +23,11 @@ from laplacebook.base.jaxprs import (
     Constant,
     Equation,
     equations_of,
-    evaluate,
     needed,
     primitives,
+    reached,
+    value_of,
+    values_of,
 )
 from laplacebook.base.namespace import Numbers, namespace
 
@@ -143,13 +145,13 @@ def split_at_predictor(f: Callable[[Array], Array], x: Float[Array, " D"]) -> Sp
     if jax.device_count() > 1:  # the rows may be spread over them
         return None
     equations, result = equations_of(jax.make_jaxpr(f)(x))
-    of_u = _reached(equations, 0)
+    of_u = reached(equations, 0)
     products = (e for e in equations if _is_product(e, of_u))
     product = max(products, key=_entries, default=None)
     if product is None or isinstance(result, Constant) or _entries(product) < LARGE:
         return None
     (eta,), (length,) = product.outputs, _shape(product)
-    of_rows = _reached(equations, eta)
+    of_rows = reached(equations, eta)
     behind = [e for e in equations if e is not product and of_rows.issuperset(e.outputs)]
     if result not in of_rows or not all(_keeps_apart(e, of_rows, length) for e in behind):
         return None
@@ -176,17 +178,17 @@ def _split(
     if not real or sum(prod(aval.shape) for aval in few.values()) > _FEW:
         return None
 
-    known = _values([e for e in equations if of_u.isdisjoint(e.outputs)], {})
+    known = values_of([e for e in equations if of_u.isdisjoint(e.outputs)], {})
     first = _among(product.inputs[0], of_u)
     vector, matrix = product.inputs if first else product.inputs[::-1]
     (axis,) = product.source.params["dimension_numbers"][0][first]
-    features = jnp.asarray(_value(matrix, known))
+    features = jnp.asarray(value_of(matrix, known))
     before = needed(bound, [vector, *few])
 
     def seen(u: Array) -> tuple[Array, Array]:
-        values = _values(before, {**known, 0: u})
+        values = values_of(before, {**known, 0: u})
         numbers = [jnp.ravel(values[i]).astype(u.dtype) for i in few]
-        return _value(vector, values), jnp.concatenate([jnp.zeros(0, u.dtype), *numbers])
+        return value_of(vector, values), jnp.concatenate([jnp.zeros(0, u.dtype), *numbers])
 
     def of_the_rows(predictor: Array, k: Array) -> Array:
         values, begin = {**known, eta: predictor}, 0
@@ -194,31 +196,9 @@ def _split(
             end = begin + prod(aval.shape)
             values[i] = k[begin:end].reshape(aval.shape).astype(aval.dtype)
             begin = end
-        return _values(rows, values)[result]
+        return values_of(rows, values)[result]
 
     return Split(features if axis == 1 else features.T, seen, of_the_rows)
-
-
-def _values(equations: Sequence[Equation], known: dict[int, Any]) -> dict[int, Any]:
-    """What equations compute, beside what is known."""
-    values = dict(known)
-    for source, inputs, outputs in equations:
-        operands = [_value(i, values) for i in inputs]
-        values.update(zip(outputs, evaluate(source, operands), strict=True))
-    return values
-
-
-def _value(atom: Atom, values: dict[int, Any]) -> Any:
-    return atom.value if isinstance(atom, Constant) else values[atom]
-
-
-def _reached(equations: Sequence[Equation], start: int) -> set[int]:
-    """The variables that depend on one."""
-    found = {start}
-    for equation in equations:
-        if any(not isinstance(i, Constant) and i in found for i in equation.inputs):
-            found.update(equation.outputs)
-    return found
 
 
 def _shape(equation: Equation) -> tuple[int, ...]:

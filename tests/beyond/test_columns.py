@@ -25,6 +25,7 @@ CASES = {
     "walk": (MODELS["autoregression"], 1),
     "rows": (MODELS["epil"], 2),
     "counties": (MODELS["radon"], 1),
+    "slopes": (MODELS["correlated_slopes"], 1),
     "dense": (MODELS["icar"], None),
 }
 
