@@ -211,7 +211,7 @@ class _Search(Refusals):
             raise self._no_effects(mode.failed)
         self._require_effects(mode)
         if not mode.found:
-            raise self._no_mode(mode.point, mode.way)
+            raise self._not_found(mode)
         return mode
 
     def _sound(self, hyper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

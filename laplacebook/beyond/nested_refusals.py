@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.errors import LaplaceError, NotConverged
+from laplacebook.beyond.columns import factorises
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import KnownPoints
@@ -15,6 +16,8 @@ from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 
 _ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
+_BESIDE = 1e-4  # of them, over which a log marginal is straight
+_NOISE = 0.03  # nats: one that bends by so much there is rounding
 _ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
 
 
@@ -84,6 +87,42 @@ class Refusals:
         failed = NotConverged(words, causes=causes, remedy=self._sampler)
         return marginal.refusal(values, failed)
 
+    def _not_found(self, mode: OuterMode) -> LaplaceError:
+        """Why the search stands at what is no mode."""
+        return self._rounding(mode.point) or self._no_mode(mode.point, mode.way)
+
+    def _noise(self, point: np.ndarray) -> float:
+        """By how much the log marginal bends within a distance over which it is straight, but for rounding."""
+        ways = _BESIDE * np.eye(point.size)
+        points = point + np.concatenate([np.zeros((1, point.size)), ways, -ways])
+        middle, up, down = np.split(
+            self.known.heights(points, np.ones(point.size)), [1, 1 + point.size]
+        )
+        with np.errstate(invalid="ignore"):
+            return float(abs(up + down - 2 * middle).max())
+
+    def _rounding(self, point: np.ndarray) -> LaplaceError | None:
+        """The error of a log marginal that is rounding there, if it is."""
+        if self._noise(point) < _NOISE:
+            return None
+        causes, remedies = ["large terms that nearly cancel"], ["centre and scale the data"]
+        if factorises(self.density):
+            causes = [
+                "a covariance so near to a singular one that its Cholesky factor has few digits, or fails, such as "
+                "that of a smooth kernel with little added to its diagonal"
+            ]
+            remedies = ["add more to the diagonal of the covariance"]
+        if jnp.result_type(float) == np.float32:
+            causes.append("single precision, which has 7 digits")
+            remedies.insert(0, "call numpyro.enable_x64() at the top of the program")
+        return NotConverged(
+            f"The posterior of {self._over}, with the effects integrated out, is lost in rounding about "
+            f"{_listed(self._values(point))}: within {_BESIDE:g} units of the unconstrained space it rises and falls, "
+            "or has no value.",
+            causes=causes,
+            remedy=", or ".join(remedies) + ".",
+        )
+
     def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:
         names = self._hyper_names
         farthest = int(np.argmax(abs(way)))
@@ -101,7 +140,7 @@ class Refusals:
         heights = grid.conditional.log_marginal
         far = int(np.argmax(abs(grid.place).max(axis=1) * (heights > heights.max() - 8)))
         fallen = heights.max() - heights[far]
-        return NotConverged(
+        return self._rounding(grid.mode.point) or NotConverged(
             f"The posterior of {self._over} does not fall on all sides: at "
             f"{_listed(self._values(grid.conditional.hyper[far]))} its logarithm is only {fallen:.1f} below the "
             "highest, so that a grid does not hold its mass.",

@@ -11,6 +11,9 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
+from tests.beyond import simulated
+from tests.beyond.practice import MODELS
+from tests.models import single_precision
 
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 Y = np.array([0.3, -0.5, 1.3, 0.2, -1.1, 0.7])
@@ -25,6 +28,12 @@ def effects(y, scale=None, of_effect=lambda z: z, likelihood=None):
 
 def flat_logarithm(y):
     effects(y, jnp.exp(numpyro.sample("log_tau", FLAT)))
+
+
+def rounding(y):
+    log_tau = numpyro.sample("log_tau", FLAT)
+    numpyro.factor("digits lost", 0.1 * jnp.sin(1e7 * log_tau))
+    effects(y, jnp.exp(log_tau))
 
 
 def flat_scale(y):
@@ -128,6 +137,7 @@ REFUSED = {
         lb.NotConverged,
         "does not fall along tau",
     ),
+    "rounding": (rounding, (Y,), None, lb.NotConverged, "lost in rounding about .* cancel"),
     "separable": (separable, (X, X > 0), "tau", lb.NotConverged, f"w and z {HERE}.* levels off"),
     "counts of zero": (no_counts, (0 * Y,), None, lb.NotConverged, f"a and z {HERE}.* levels off"),
     "a kink": (
@@ -154,6 +164,14 @@ def test_refused(case):
     with pytest.raises(error) as refused:
         lb.nested(model, *args, over=over)
     assert re.search(words, " ".join(str(refused.value).split()))
+
+
+def test_a_smooth_kernel_in_single_precision():
+    case, (x, y) = MODELS["gp_classification"], simulated.classes()
+    with single_precision(), pytest.raises(lb.NotConverged) as refused:
+        lb.nested(case.model, x[::2], y[::2])
+    words = " ".join(str(refused.value).split())
+    assert re.search("lost in rounding .* singular .* single precision.*enable_x64", words)
 
 
 @pytest.mark.parametrize("within", [jax.jit, jax.vmap, jax.grad])
