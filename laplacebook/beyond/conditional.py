@@ -32,7 +32,7 @@ _DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
 _OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
 _FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
-_OFTEN = 100  # effects, of which a Cholesky factor at each step takes little time, where their Hessian is sparse
+_FEW = 100  # effects, of which a Cholesky factor at each step takes little time
 _HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
 
 
@@ -43,10 +43,12 @@ class Effects:
     Attributes:
         density: the log joint of all latent sites.
         over: the names of the hyperparameters.
+        often: whether it is looked at at tens of thousands of points.
     """
 
     density: ModelDensity
     over: tuple[str, ...]
+    often: bool = False
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -231,10 +233,17 @@ class Effects:
 
     @cached_property
     def _walks(self) -> bool:
-        """Whether what depends on the hyperparameters alone costs most, and is to be computed once for all steps."""
-        columns, size = self._columns, self.dimensions[1]
+        """Whether all steps at a point are one program, which takes a second more to compile.
+
+        So where it is looked at often; or where what depends on the hyperparameters alone, which is computed once in
+        it, costs most.
+        """
+        columns = self._columns
         is_dense = columns is None or columns.pattern is None
-        return factorises(self.density) and (is_dense or size <= _OFTEN)
+        is_costly = factorises(self.density)
+        return (is_costly and is_dense) or (
+            (is_costly or self.often) and self.dimensions[1] <= _FEW
+        )
 
     @cached_property
     def _columns(self) -> Columns | None:

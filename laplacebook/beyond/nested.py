@@ -168,7 +168,7 @@ class _Search(Refusals):
         self.structure = structure
         self.size = sum(site.size for site in density.sites if site.name in over)
         kind = SparseEffects if structure == "sparse" else Effects
-        self.effects = kind(density, over)
+        self.effects = kind(density, over, often=self.size not in SPACING)
         of_hyper, of_effects = self.effects.places
         start = np.asarray(middle(density), float)
         start = off_centre(start, np.full(start.shape, np.inf))

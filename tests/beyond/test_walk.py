@@ -10,6 +10,7 @@ import pytest
 from laplacebook.base.jaxprs import ahead
 from laplacebook.beyond.conditional import Effects
 from laplacebook.model.density import ModelDensity
+from tests.beyond.practice import MODELS
 
 X = np.linspace(0, 4, 40)
 WAVE = 3 * np.sin(2 * X)
@@ -56,6 +57,12 @@ def test_walks_end_at_the_modes_that_are_found_without_and_nothing_is_differenti
     end, _, gradient, _ = effects._walked(found.hyper[:2], np.stack([WAVE, WAVE]), 1e-8)
     np.testing.assert_array_equal(end, found.mode[:2])
     assert abs(gradient).max() < 1e-6
+
+
+def test_elsewhere_effects_walk_where_they_are_looked_at_often():
+    case = MODELS["seeds"]
+    density = ModelDensity.of(case.model, case.args)
+    assert [Effects(density, case.over, often)._walks for often in (False, True)] == [False, True]
 
 
 @pytest.mark.parametrize(("away", "is_bowl"), [(0.0, True), (5.0, False)])
