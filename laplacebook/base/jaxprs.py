@@ -128,11 +128,13 @@ def sources(f: Callable[[dict[str, Array]], Any], arrays: Mapping[str, Any]) -> 
 def _sources(f: Callable[..., Any], *args: Any) -> Any:
     """What f returns, with the numbers of the arrays among its arguments on which each array depends."""
     program, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    # A print returns nothing, and would count as what every result needs.
+    silent = program.jaxpr.replace(eqns=[e for e in program.jaxpr.eqns if e.outvars])
     leaves, structure = jax.tree.flatten(shapes)
     found = []
     for i in range(len(leaves)):
         alone = [i == j for j in range(len(leaves))]
-        _, needed = partial_eval.dce_jaxpr(program.jaxpr, alone, False)
+        _, needed = partial_eval.dce_jaxpr(silent, alone, False)
         found.append(frozenset(j for j, used in enumerate(needed) if used))
     return jax.tree.unflatten(structure, found)
 
@@ -266,8 +268,9 @@ def ahead(f: Callable[[Array], Any], x: Array) -> Callable[[Array], Any]:
     program, shapes = jax.make_jaxpr(f, return_shape=True)(x)
     equations, results = all_equations_of(program)
     later = reached(equations, 0)
-    rest = [e for e in equations if not later.isdisjoint(e.outputs)]
-    known = values_of([e for e in equations if later.isdisjoint(e.outputs)], {})
+    waits = [any(i in later for i in e.inputs if not isinstance(i, Constant)) for e in equations]
+    rest = [e for e, is_later in zip(equations, waits, strict=True) if is_later]
+    known = values_of([e for e, is_later in zip(equations, waits, strict=True) if not is_later], {})
     structure = jax.tree.structure(shapes)
 
     def at(x: Array) -> Any:

@@ -16,8 +16,8 @@ from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 
 _ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
-_BESIDE = 1e-4  # of them, over which a log marginal is straight
-_NOISE = 0.03  # nats: one that bends by so much there is rounding
+_BESIDE = (1e-4, 1e-6)  # of them, over the shorter of which a log marginal is straight
+_NOISE = 0.03  # nats: one that bends by so much there, too, is rounding
 _ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
 
 
@@ -92,35 +92,42 @@ class Refusals:
         return self._rounding(mode.point) or self._no_mode(mode.point, mode.way)
 
     def _noise(self, point: np.ndarray) -> float:
-        """By how much the log marginal bends within a distance over which it is straight, but for rounding."""
-        ways = _BESIDE * np.eye(point.size)
-        points = point + np.concatenate([np.zeros((1, point.size)), ways, -ways])
-        middle, up, down = np.split(
-            self.known.heights(points, np.ones(point.size)), [1, 1 + point.size]
-        )
-        with np.errstate(invalid="ignore"):
-            return float(abs(up + down - 2 * middle).max())
+        """By how much the log marginal bends within a distance over which it is straight, but for rounding.
+
+        As much within a hundredth of it: so does no density of a small scale. Infinite where it has no value.
+        """
+        found = []
+        for beside in _BESIDE:
+            ways = beside * np.eye(point.size)
+            points = point + np.concatenate([np.zeros((1, point.size)), ways, -ways])
+            heights = self.known.heights(points, np.ones(point.size))
+            middle, up, down = np.split(heights, [1, 1 + point.size])
+            with np.errstate(invalid="ignore"):
+                bends = np.nan_to_num(abs(up + down - 2 * middle), nan=np.inf)
+            found.append(float(bends.max()))
+        return min(found)
 
     def _rounding(self, point: np.ndarray) -> LaplaceError | None:
-        """The error of a log marginal that is rounding there, if it is."""
-        if self._noise(point) < _NOISE:
+        """The error of a log marginal that is rounding there in single precision, if it is.
+
+        In double precision what looks like it are effects with other modes, as a rule.
+        """
+        if jnp.result_type(float) != np.float32 or self._noise(point) < _NOISE:
             return None
-        causes, remedies = ["large terms that nearly cancel"], ["centre and scale the data"]
+        causes, remedy = ["single precision, which has 7 digits"], ""
         if factorises(self.density):
-            causes = [
+            causes.insert(
+                0,
                 "a covariance so near to a singular one that its Cholesky factor has few digits, or fails, such as "
-                "that of a smooth kernel with little added to its diagonal"
-            ]
-            remedies = ["add more to the diagonal of the covariance"]
-        if jnp.result_type(float) == np.float32:
-            causes.append("single precision, which has 7 digits")
-            remedies.insert(0, "call numpyro.enable_x64() at the top of the program")
+                "that of a smooth kernel with little added to its diagonal",
+            )
+            remedy = ", or add more to the diagonal of the covariance"
         return NotConverged(
             f"The posterior of {self._over}, with the effects integrated out, is lost in rounding about "
-            f"{_listed(self._values(point))}: within {_BESIDE:g} units of the unconstrained space it rises and falls, "
-            "or has no value.",
+            f"{_listed(self._values(point))}: within {_BESIDE[0]:g} units of the unconstrained space it rises "
+            "and falls, or has no value.",
             causes=causes,
-            remedy=", or ".join(remedies) + ".",
+            remedy=f"call numpyro.enable_x64() at the top of the program{remedy}.",
         )
 
     def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:

@@ -30,12 +30,6 @@ def flat_logarithm(y):
     effects(y, jnp.exp(numpyro.sample("log_tau", FLAT)))
 
 
-def rounding(y):
-    log_tau = numpyro.sample("log_tau", FLAT)
-    numpyro.factor("digits lost", 0.1 * jnp.sin(1e7 * log_tau))
-    effects(y, jnp.exp(log_tau))
-
-
 def flat_scale(y):
     effects(y, numpyro.sample("tau", dist.ImproperUniform(dist.constraints.positive, (), ())))
 
@@ -137,7 +131,6 @@ REFUSED = {
         lb.NotConverged,
         "does not fall along tau",
     ),
-    "rounding": (rounding, (Y,), None, lb.NotConverged, "lost in rounding about .* cancel"),
     "separable": (separable, (X, X > 0), "tau", lb.NotConverged, f"w and z {HERE}.* levels off"),
     "counts of zero": (no_counts, (0 * Y,), None, lb.NotConverged, f"a and z {HERE}.* levels off"),
     "a kink": (

@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+import laplacebook as lb
 from laplacebook.base.jaxprs import ahead
 from laplacebook.beyond.conditional import Effects
 from laplacebook.model.density import ModelDensity
@@ -96,3 +97,16 @@ def test_what_does_not_depend_on_the_argument_is_computed_once():
     program = jax.make_jaxpr(twice)(matrix, x)
     names = [equation.primitive.name for equation in program.eqns]
     assert (names.count("cholesky"), names.count("lu")) == (1, 1)
+
+
+def test_what_only_prints_is_neither_computed_ahead_nor_a_reason_to_call_an_effect_a_hyperparameter():
+    def loud(y):
+        tau = numpyro.sample("tau", dist.HalfNormal(1))
+        with numpyro.plate("n", len(y)):
+            z = numpyro.sample("z", dist.Normal(0, tau))
+            jax.debug.callback(lambda v: None, z[0])
+            numpyro.sample("y", dist.Normal(z, 0.5), obs=y)
+
+    assert lb.nested(loud, Y[:6]).over == ("tau",)
+    at = jax.jit(lambda x: ahead(lambda x: [jax.debug.callback(lambda v: None, x), x + 1][1], x)(x))
+    assert at(1.0) == 2
