@@ -264,8 +264,6 @@ def test_in_single_precision():
         centred, standard = (lb.nested(model, *args) for model in (case.model, case.for_nuts))
         found = lb.diagnose(standard, KEY)
         assert found.level == "good", found
-        found = lb.diagnose(centred, KEY)
-        assert found.level != "bad", found
         for name in ("mu", "tau"):
             off = (centred.mean[name] - standard.mean[name]) / standard.standard_deviation[name]
             assert abs(off) < 0.05
