@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 from typing import Any
 
-import jax
 import numpy as np
 
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import is_traced, register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, repr=False)
 class Corrected:
     """A number by an expansion in 1/N, with the scale of what the expansion leaves out.

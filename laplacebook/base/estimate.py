@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.namespace import Numbers, logsumexp, namespace
-from laplacebook.base.pytrees import from_host, is_traced, on_host
+from laplacebook.base.pytrees import from_host, is_traced, on_host, register_dataclass
 
 FEWEST = 10  # effective draws: with fewer the spread of the weights says nothing about the error
 LARGE = 1e15  # of which a float has no digit behind the point
 SMALL = 1e-3  # a value without an error, of which six decimals tell too little
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, repr=False)
 class Estimate:
     """A number, such as a log evidence, with the standard error of its Monte Carlo estimate.

@@ -15,7 +15,7 @@ from laplacebook.base.corrected import Corrected, digits_of
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.namespace import Numbers, namespace
-from laplacebook.base.pytrees import STATIC, from_host, is_traced, loud, on_host
+from laplacebook.base.pytrees import STATIC, from_host, is_traced, loud, on_host, register_dataclass
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.weights import defined
 from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
@@ -38,7 +38,7 @@ _ASKED = "asked for"
 _ROUNDING = 1e3  # units in the last place of a value that count for nothing
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, repr=False)
 class Expectation(Corrected):
     """A posterior mean, with the scale of what its expansion leaves out or the error of its draws.

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.pytrees import STATIC, register_dataclass
 from laplacebook.curvature.row_jacobians import LayerJacobian, RowFactors
 
 STRIPS = 4  # of a symmetric matrix, of which only the upper blocks are computed: 5/8 of the work
@@ -17,7 +16,7 @@ WIDE = 256  # coordinates, from which on that pays
 DEEP = 64  # C times the square of the inputs or the outputs of a layer, from which on pairs pay
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Strips:
     """A symmetric matrix by horizontal strips, each from the diagonal to the right.
@@ -33,7 +32,7 @@ class Strips:
         return mirrored(self.upper)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class LayerBlock:
     """The block of the weight of a layer with m inputs and k outputs.

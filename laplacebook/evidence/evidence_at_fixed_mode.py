@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import STATIC, Leaf, on_host
+from laplacebook.base.pytrees import STATIC, Leaf, on_host, register_dataclass
 from laplacebook.base.quick import jit
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, value_gradient_hessian
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
@@ -51,7 +51,7 @@ class _Scales(NamedTuple):
     prior: Array
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class _Scaled:
     """What the two ways have in common that compute G once.
@@ -81,7 +81,7 @@ class _Scaled:
         return density.terms(self.u).log_prior - loss(self.base.outputs), factor, prior
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Decomposed(Objective):
     """By eigenvalues e of P0^-1/2 G0 P0^-1/2: log |A| = log |P0| + sum log(s e + lambda).
@@ -104,7 +104,7 @@ class Decomposed(Objective):
         return log_joint + (u.size * log(2 * pi) - log_determinant) / 2, u
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Stored(Objective):
     """By G0 itself: A = s G0 + diag(p), factorised anew at each x.
@@ -128,7 +128,7 @@ class Stored(Objective):
         return log_joint + precision.log_volume(), u
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Recomputed(Objective):
     """By the curvature at the mode, computed anew at each x.

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number, require_numbers
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.pytrees import STATIC, register_dataclass
 from laplacebook.base.table import Table
 from laplacebook.curvature.settings import Settings
 from laplacebook.evidence.ascent import Objective, ascend, explain_no_maximum
@@ -189,7 +189,7 @@ def maximize_evidence(
     )
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class _Refitted(Objective):
     """The log evidence where the mode is found again."""

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.progress import progress
-from laplacebook.base.pytrees import STATIC, Leaf
+from laplacebook.base.pytrees import STATIC, Leaf, register_dataclass
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.chunk_checks import changed, require_sum_of_chunks
 from laplacebook.model.density import Coordinates, ModelDensity
@@ -23,7 +23,7 @@ from laplacebook.model.single_precision import loses
 from laplacebook.model.trace import Terms
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class Part(ModelDensity):
     """The share of one chunk in a log joint: its log likelihood, and in the first one the prior.
@@ -197,7 +197,7 @@ class Passes:
         self.first, self._second = require_sum_of_chunks(self.first, self._second, u), None
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class ChunkedDensity(ModelDensity):
     """The log joint of all chunks, of which some rows of the first alone are held.
@@ -239,7 +239,7 @@ class ChunkedDensity(ModelDensity):
         )
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchedChunks(ChunkedDensity):
     """The same while the chunks are at hand, for an error to explain where a search ended.

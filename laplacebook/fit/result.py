@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
@@ -20,7 +19,7 @@ from laplacebook.base.checks import (
     require_sample_shape,
 )
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host
+from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, on_host, register_dataclass
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from laplacebook.fit.functions import Of
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, repr=False)
 class LaplaceApproximation(Approximation):
     """The Gaussian q(u) = N(u_MAP, A^-1) that stands for the posterior, and the evidence it implies.

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
 from laplacebook.base.namespace import Numbers, eigh, namespace, once
-from laplacebook.base.pytrees import Leaf, loud
+from laplacebook.base.pytrees import Leaf, loud, register_dataclass
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import BlockPrecision, DensePrecision, Precision, aligned
 
@@ -18,7 +18,7 @@ _LARGE = 2**16  # numbers, of which NumPy's matmul would take a vector at a time
 _ZERO = 10  # times order and machine precision: what a zero eigenvalue may be computed as
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class KroneckerBlock:
     """L (x) R + lambda I, for a weight of shape (m, k) whose numbers are in row-major order.
@@ -38,7 +38,7 @@ class KroneckerBlock:
     prior_precision: Leaf
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Eigenbasis(Precision):
     """A Kronecker block Q diag(e) Q' with Q = Q_L (x) Q_R; the root is Q diag(e)^1/2.
@@ -147,7 +147,7 @@ def _semidefinite(eigenvalues: Float[Numbers, " M"]) -> Float[Numbers, " M"]:
     return (eigenvalues + shift) * loud(sound, eigenvalues.dtype)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class KroneckerPrecision(BlockPrecision):
     """A block for each weight, as L (x) R + lambda I or dense, in the order of the coordinates.

@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.checks import coordinates
 from laplacebook.base.namespace import Numbers, left_svd, namespace
-from laplacebook.base.pytrees import Leaf
+from laplacebook.base.pytrees import Leaf, register_dataclass
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import DiagonalPrecision, Precision, aligned
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class LowRankPrecision(Precision):
     """A = diag(p) + V diag(s) V', with V of k columns, in k D operations for each vector.

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import MultivariateNormal
 
+from laplacebook.base.pytrees import register_dataclass
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian import normal_by_factors as factors
 from laplacebook.gaussian.normal_checks import (
@@ -110,7 +110,7 @@ def condition(p: MultivariateNormal, indices: Indices, values: Numbers) -> Multi
     return result("the conditional", factors.conditional(mean, factor, known, others, values))
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class LinearGaussian:
     """The three distributions of the linear-Gaussian theorem: what :func:`linear_gaussian` returns.

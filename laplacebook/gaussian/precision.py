@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, require_key, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, once, solve_lower
-from laplacebook.base.pytrees import Leaf, from_host, loud, on_host
+from laplacebook.base.pytrees import Leaf, from_host, loud, on_host, register_dataclass
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.gaussian.memory import require_dense
 
@@ -145,7 +145,7 @@ def aligned(scale: Float[Numbers, " D"], v: Float[Numbers, "D *K"]) -> Float[Num
     return scale.reshape(scale.shape + (1,) * (v.ndim - 1))
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class DensePrecision(Precision):
     """Any symmetric matrix, and its Cholesky factor L with A = L L', which is the root.
@@ -214,7 +214,7 @@ class DensePrecision(Precision):
         return solve_lower(self.cholesky, columns, trans).reshape(v.shape)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class DiagonalPrecision(Precision):
     """Independent coordinates: A is diagonal, and its square root the root.
@@ -263,7 +263,7 @@ class DiagonalPrecision(Precision):
         return self.diagonal * loud(sound, self.diagonal.dtype)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class BlockPrecision(Precision):
     """Independent groups of consecutive coordinates, such as the sites of a model.

@@ -14,7 +14,15 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.checks import coordinates, require_key, require_numbers
 from laplacebook.base.namespace import Numbers, eigh, namespace
 from laplacebook.base.progress import progress
-from laplacebook.base.pytrees import STATIC, Leaf, from_host, is_traced, loud, on_host
+from laplacebook.base.pytrees import (
+    STATIC,
+    Leaf,
+    from_host,
+    is_traced,
+    loud,
+    on_host,
+    register_dataclass,
+)
 from laplacebook.base.quick import in_full_precision
 from laplacebook.gaussian.precision import Precision, one_by_one
 from laplacebook.gaussian.sparse_layout import SparseLayout, as_numbers, optional
@@ -29,7 +37,7 @@ _Host = Float[np.ndarray, "..."]
 _Step = Literal["half_solve", "whitened", "solve"]
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class SparsePrecision(Precision):
     """A = S + W K W', a sparse matrix and one of low rank, in a few numbers for each of S's factor.

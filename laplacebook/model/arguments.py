@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.tree_util import PyTreeDef, keystr
+from jax.tree_util import keystr
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import STATIC, own_copy
+from laplacebook.base.pytrees import STATIC, own_copy, register_dataclass
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_arrays import (
@@ -34,7 +34,7 @@ from laplacebook.model.single_precision import loses
 from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class Call:
     """A function, such as a model, and the arguments that it is called with.
@@ -47,7 +47,7 @@ class Call:
         data: the leaves of the arguments that are arrays, None elsewhere.
         known: the values of the sites before a last layer, by site; None for any other function.
         fixed_function: the function, and what tells whether it has changed.
-        structure: of the arguments.
+        structure: of the arguments, and the classes in it.
         constants: the leaves that are no data, None elsewhere.
         placement: how the rows of the data are spread over devices; None if they are not.
     """
@@ -55,7 +55,7 @@ class Call:
     data: list[Any]
     known: dict[str, Any] | None
     fixed_function: Fixed = field(metadata=STATIC)
-    structure: PyTreeDef = field(metadata=STATIC)
+    structure: Fixed = field(metadata=STATIC)
     constants: tuple[Fixed | None, ...] = field(metadata=STATIC)
     placement: Placement | None = field(metadata=STATIC)
 
@@ -85,7 +85,7 @@ class Call:
         constants = tuple(None if is_data(leaf) else Fixed(leaf) for leaf in leaves)
         last = function if isinstance(function, LastLayer) else None
         known, model = (last.fixed, last.model) if last else (None, function)
-        return cls(data, known, Fixed(model), structure, constants, placement_of(data))
+        return cls(data, known, Fixed(model), Fixed(structure), constants, placement_of(data))
 
     @property
     def function(self) -> Callable:
@@ -103,7 +103,7 @@ class Call:
         """The positional and the keyword arguments."""
         pairs = zip(self.data, self.constants, strict=True)
         leaves = [d if c is None else c.value for d, c in pairs]
-        return jax.tree.unflatten(self.structure, leaves)
+        return jax.tree.unflatten(self.structure.as_given, leaves)
 
     @property
     def arrays(self) -> list[Any]:

@@ -17,7 +17,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
-from laplacebook.base.pytrees import STATIC, is_traced, loud
+from laplacebook.base.pytrees import STATIC, is_traced, loud, register_dataclass
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.arguments import Call
 from laplacebook.model.labels import Labels
@@ -51,7 +51,7 @@ Coordinates = (
 )  # a vector, or its parts as ``unravel`` has them
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelDensity:
     """log p(D, theta) of ``model(*args, **kwargs)`` as a function of a vector u in R^D, or of its parts.
@@ -375,7 +375,7 @@ class ModelDensity:
             return handlers.trace(model).get_trace(*args, **kwargs)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class LikelihoodDensity(ModelDensity):
     """log p(D | theta) as a function of u: the prior and the log Jacobian are left out.

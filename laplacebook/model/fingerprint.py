@@ -25,6 +25,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 
 from laplacebook.base.errors import LaplaceError
+from laplacebook.base.pytrees import classes_in
 
 _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -157,7 +158,7 @@ class _Eye:
         if isinstance(value, Unread):
             return Unread
         if isinstance(value, PyTreeDef):
-            return PyTreeDef, value
+            return PyTreeDef, value, classes_in(value)
         if isinstance(value, jax.Array | np.ufunc) or _is_compiled(value) or _is_library(value):
             return _Same(value)
         if isinstance(value, types.ModuleType):

@@ -18,7 +18,7 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import STATIC, is_traced, loud
+from laplacebook.base.pytrees import STATIC, is_traced, loud, register_dataclass
 from laplacebook.base.quick import jit_quickly
 from laplacebook.model.density import ModelDensity
 
@@ -28,7 +28,7 @@ _FOUND: dict[
 _KEPT = 200  # of them
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Rows:
     """The observations of a model.

@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.pytrees import STATIC, loud
+from laplacebook.base.pytrees import STATIC, loud, register_dataclass
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import innermost, unwrapped
@@ -36,7 +36,7 @@ _FEWER = (
 )
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Outcome:
     """The distribution of an observed site, and what is linear in many models.

@@ -3,14 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from laplacebook.base.pytrees import STATIC
+from laplacebook.base.pytrees import STATIC, register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Prediction:
     """Mean and variance of outcomes to come.

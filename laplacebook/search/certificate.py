@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
-from laplacebook.base.pytrees import Leaf, is_traced
+from laplacebook.base.pytrees import Leaf, is_traced, register_dataclass
 from laplacebook.search.metric import COARSEST
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclass(frozen=True)
 class Certificate:
     """How far a point is from the mode, and whether that is near enough.
