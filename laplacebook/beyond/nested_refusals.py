@@ -18,6 +18,7 @@ from laplacebook.model.density import ModelDensity
 _ENDLESS = 30.0  # units of the unconstrained space from the start: 13 digits of a scale
 _BESIDE = (1e-4, 1e-6)  # of them, over the shorter of which a log marginal is straight
 _NOISE = 0.03  # nats: one that bends by so much there, too, is rounding
+_BREAK = 1.0  # nats: one that falls by so much there, too, has an end
 _ON_THE_WAY = np.array([0.2, 0.4])  # there, where the log marginal is the same, it does not fall
 
 
@@ -89,7 +90,8 @@ class Refusals:
 
     def _not_found(self, mode: OuterMode) -> LaplaceError:
         """Why the search stands at what is no mode."""
-        return self._rounding(mode.point) or self._no_mode(mode.point, mode.way)
+        point = mode.point
+        return self._rounding(point) or self._break(point) or self._no_mode(point, mode.way)
 
     def _noise(self, point: np.ndarray) -> float:
         """By how much the log marginal bends within a distance over which it is straight, but for rounding.
@@ -128,6 +130,26 @@ class Refusals:
             "and falls, or has no value.",
             causes=causes,
             remedy=f"call numpyro.enable_x64() at the top of the program{remedy}.",
+        )
+
+    def _break(self, point: np.ndarray) -> LaplaceError | None:
+        """The error of a log marginal that ends there, if it does: it rises to where a mode of the effects is lost."""
+        ways = _BESIDE[1] * np.eye(point.size)
+        heights = self.known.heights(
+            np.concatenate([point[None], point + ways, point - ways]), np.ones(point.size)
+        )
+        if heights[0] - heights.min() < _BREAK:
+            return None
+        return NotConverged(
+            f"The posterior of {self._over}, with the effects integrated out, breaks off at "
+            f"{_listed(self._values(point))}: {_BESIDE[1]:g} units of the unconstrained space beside it the effects "
+            "have another mode, or none.",
+            causes=[
+                "two modes of the effects, one of which ends there, as where data with long tails contradict each "
+                "other",
+                "a jump in the model",
+            ],
+            remedy="sample everything with NumPyro's NUTS.",
         )
 
     def _no_mode(self, point: np.ndarray, way: np.ndarray) -> LaplaceError:

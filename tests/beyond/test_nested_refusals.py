@@ -81,6 +81,14 @@ def separable(x, y):
     numpyro.sample("of_z", dist.Normal(z, 1).to_event(1), obs=Y)
 
 
+def contradicted(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("groups", 5):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        with numpyro.plate("twice", 2, dim=-2):
+            numpyro.sample("y", dist.Cauchy(z, 0.2), obs=y)
+
+
 def no_counts(y):
     tau, a = numpyro.sample("tau", dist.HalfNormal(1)), numpyro.sample("a", FLAT)
     z = numpyro.sample("z", dist.Normal(0, tau).expand([6]).to_event(1))
@@ -146,6 +154,13 @@ REFUSED = {
         "tau",
         lb.NotConverged,
         r"falls along z\[\d\]\. .*a second mode",
+    ),
+    "modes that end": (
+        contradicted,
+        (np.array([[1.0, 2.0, 0.5, -1.0, -4.0], [1.1, -2.0, 0.4, -1.0, 4.0]]),),
+        None,
+        lb.NotConverged,
+        r"breaks off at tau = 1\.\d+: .*two modes of the effects, one of which ends there",
     ),
     "not a scale": (scale_that_may_be_negative, (Y,), None, lb.NonFinite, "is not a scale"),
 }
