@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from laplacebook.base.checks import names_of_sites
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.beyond.gaussian_effects import gaussian_effects
+from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import sources_of
 from laplacebook.model.not_finite import require_entries
@@ -23,10 +24,13 @@ def hyperparameters_of(density: ModelDensity, over: str | Sequence[str] | None) 
         ValueError: ``over`` names none of them, all of them, or what is no latent site.
         TypeError: ``over`` is no name.
         UnsupportedModel: the prior of one depends on an effect. Or ``over`` is None, and no site, or every
-            one, is an effect.
+            one, is an effect. Or JAX cannot differentiate the model in forward mode.
     """
     if over is None:
-        return _found(density)
+        with twice_differentiable(
+            "in forward mode, which tells the hyperparameters if over= does not"
+        ):
+            return _found(density)
     names = names_of_sites("over", over)
     effects = others_than(names, density, "none would be left as an effect, given the others.")
     chosen = tuple(site.name for site in density.sites if site.name in names)
@@ -90,9 +94,10 @@ def refuse_dependence(
         remedy: what to do, with ``{left}`` and ``{hidden}`` for the names.
 
     Raises:
-        UnsupportedModel: there is one.
+        UnsupportedModel: there is one; or JAX cannot differentiate the model in forward mode.
     """
-    priors = sources_of(density).priors
+    with twice_differentiable("in forward mode"):
+        priors = sources_of(density).priors
     for name in hidden:
         wrong = ", ".join(repr(one) for one in left if name in priors[one])
         if wrong:

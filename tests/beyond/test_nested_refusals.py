@@ -89,6 +89,18 @@ def contradicted(y):
             numpyro.sample("y", dist.Cauchy(z, 0.2), obs=y)
 
 
+@jax.custom_vjp
+def exponential(z):
+    return jnp.exp(z)
+
+
+exponential.defvjp(lambda z: (jnp.exp(z),) * 2, lambda value, slope: (value * slope,))
+
+
+def root(tau):
+    return jax.pure_callback(np.sqrt, jax.ShapeDtypeStruct((), np.float64), tau)
+
+
 def no_counts(y):
     tau, a = numpyro.sample("tau", dist.HalfNormal(1)), numpyro.sample("a", FLAT)
     z = numpyro.sample("z", dist.Normal(0, tau).expand([6]).to_event(1))
@@ -162,6 +174,20 @@ REFUSED = {
         lb.NotConverged,
         r"breaks off at tau = 1\.\d+: .*two modes of the effects, one of which ends there",
     ),
+    "a slope of its own": (
+        lambda y: effects(y, likelihood=lambda z: dist.Normal(exponential(z), 1)),
+        (Y,),
+        None,
+        lb.UnsupportedModel,
+        "in forward mode, which tells the hyperparameters if over= does not",
+    ),
+    "a callback": (
+        lambda y: effects(y, root(numpyro.sample("tau", dist.HalfNormal(2)))),
+        (Y,),
+        "tau",
+        lb.UnsupportedModel,
+        "in forward mode. Pure callbacks",
+    ),
     "not a scale": (scale_that_may_be_negative, (Y,), None, lb.NonFinite, "is not a scale"),
 }
 
@@ -172,6 +198,15 @@ def test_refused(case):
     with pytest.raises(error) as refused:
         lb.nested(model, *args, over=over)
     assert re.search(words, " ".join(str(refused.value).split()))
+
+
+def test_what_has_a_slope_of_its_own_is_an_effect_where_the_hyperparameters_are_named():
+    model, peer = (
+        lambda y, link=link: effects(y, likelihood=lambda z: dist.Normal(link(z), 1))
+        for link in (exponential, jnp.exp)
+    )
+    fit, exact = (lb.nested(one, Y, over="tau") for one in (model, peer))
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, rel=1e-9)
 
 
 def test_a_smooth_kernel_in_single_precision():
