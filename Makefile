@@ -73,11 +73,11 @@ browser-test: $(INSTALLED)  ## open every built page in Chromium, network off
 linkcheck: $(INSTALLED)  ## follow every link of the book to another site (needs the network)
 	jupyter-book build . --builder linkcheck
 
-test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel and Jupyter, outside this folder
+test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel[sparse] and Jupyter, outside this folder
 	rm -rf .venv-wheel dist
 	python -m hatchling build -t wheel
 	$(call environment,.venv-wheel)
-	.venv-wheel/bin/python -m pip install -q --disable-pip-version-check dist/*.whl jupyter
+	.venv-wheel/bin/python -m pip install -q --disable-pip-version-check "$$(echo dist/*.whl)[sparse]" jupyter
 	.venv-wheel/bin/python -P tools/outside.py $(CHAPTERS)
 
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names

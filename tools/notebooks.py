@@ -17,14 +17,15 @@ KEPT_CELL_METADATA = {"tags", "mystnb", "jupyter"}
 FOLDING_TAGS = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 SOURCE = PROJECT["urls"].get("Source", "")
+SPARSE = 'structure="sparse"'  # in the code of a chapter that needs what the extra "sparse" brings
 SAY_HOW_TO_INSTALL = """\
 from importlib.util import find_spec
 
-if find_spec("laplacebook") is None:
+if {missing}:
     raise ModuleNotFoundError(
-        "laplacebook is not installed for this kernel. Run one of these lines in a new cell,\\n"
-        "  %pip install ..      # if this notebook lies in book/, in the folder of the book\\n"
-        "  %pip install WHEEL   # with the path of the package's wheel, a file laplacebook-*.whl\\n"
+        "{what} is not installed for this kernel. Run one of these lines in a new cell,\\n"
+        "  %pip install ..{extra}      # if this notebook lies in book/, in the folder of the book\\n"
+        "  %pip install WHEEL{extra}   # with the path of the package's wheel, a file laplacebook-*.whl\\n"
         "and then this cell again."
     )"""
 INSTALL_ON_COLAB = """\
@@ -32,11 +33,11 @@ import sys
 from importlib.util import find_spec
 
 if "google.colab" in sys.modules:
-    %pip install -q git+{source}
-elif find_spec("laplacebook") is None:
+    %pip install -q "laplacebook{extra} @ git+{source}"
+elif {missing}:
     raise ModuleNotFoundError(
-        "laplacebook is not installed for this kernel. Run this line in a new cell,\\n"
-        "  %pip install git+{source}\\n"
+        "{what} is not installed for this kernel. Run this line in a new cell,\\n"
+        "  %pip install 'laplacebook{extra} @ git+{source}'\\n"
         "and then this cell again."
     )"""
 NOTEBOOK_METADATA = {
@@ -72,10 +73,18 @@ def name_cells(notebook: nbformat.NotebookNode) -> None:
             cell["id"] = next(free)
 
 
-def installation(source: str) -> nbformat.NotebookNode:
-    """A hidden cell that says how to install the package where it is missing, or does so on Colab, given an address."""
+def installation(source: str, code: str = "") -> nbformat.NotebookNode:
+    """A hidden cell that says how to install the package where it is missing, or does so on Colab, given an address.
+
+    With the packages for a sparse precision, where the code of the notebook needs them.
+    """
+    extra, missing, what = "", 'find_spec("laplacebook") is None', "laplacebook"
+    if SPARSE in code:
+        extra, what = "[sparse]", "laplacebook[sparse]"
+        missing = 'not all(map(find_spec, ("laplacebook", "asdex", "numba", "qdldl")))'
+    template = INSTALL_ON_COLAB if source else SAY_HOW_TO_INSTALL
     return nbformat.v4.new_code_cell(
-        INSTALL_ON_COLAB.format(source=source) if source else SAY_HOW_TO_INSTALL,
+        template.format(source=source, extra=extra, missing=missing, what=what),
         id="installation",
         metadata={"tags": ["remove-cell"]},
     )
@@ -83,7 +92,8 @@ def installation(source: str) -> nbformat.NotebookNode:
 
 def begin_with_installation(notebook: nbformat.NotebookNode) -> None:
     """Put that cell below the title."""
-    cell = installation(SOURCE)
+    code = "".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    cell = installation(SOURCE, code)
     notebook.cells = [other for other in notebook.cells if other.id != cell.id]
     notebook.cells.insert(1, cell)
 

@@ -136,6 +136,21 @@ def test_missing_package_is_an_error_that_says_how_to_install_it():
     assert "%pip install .. " in error and "%pip install WHEEL" in error
 
 
+@pytest.mark.parametrize("source", ["", ELSEWHERE["Source"]])
+def test_a_chapter_with_a_sparse_precision_says_how_to_install_what_that_needs(monkeypatch, source):
+    cell = TransformerManager().transform_cell(installation(source, "f(structure='dense')").source)
+    sparse = installation(source, 'lb.laplace(model, structure="sparse")').source
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "qdldl" else find(name)
+    )
+    exec(cell)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"(?s)laplacebook\[sparse\] is not.*pip install .*\[sparse\]"
+    ):
+        exec(TransformerManager().transform_cell(sparse))
+
+
 @pytest.mark.parametrize("on_colab", [True, False])
 def test_an_address_is_installed_from_on_colab_and_named_elsewhere(monkeypatch, on_colab):
     ran = []
@@ -146,9 +161,9 @@ def test_an_address_is_installed_from_on_colab_and_named_elsewhere(monkeypatch, 
         monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
         exec(cell, {"get_ipython": lambda: shell})
     else:
-        with pytest.raises(ModuleNotFoundError, match=f"pip install git.{ELSEWHERE['Source']}"):
+        with pytest.raises(ModuleNotFoundError, match=f"pip install .*git.{ELSEWHERE['Source']}"):
             exec(cell, {"get_ipython": lambda: shell})
-    assert ran == [("pip", f"install -q git+{ELSEWHERE['Source']}")] * on_colab
+    assert ran == [("pip", f'install -q "laplacebook @ git+{ELSEWHERE["Source"]}"')] * on_colab
 
 
 # A book of one page with the settings of this one.
@@ -228,7 +243,7 @@ def test_an_address_brings_back_links_and_cards(published):
 
 
 def test_an_address_brings_back_the_installation(published):
-    assert f"%pip install -q git+{ELSEWHERE['Source']}" in published.notebook.read_text()
+    assert f"laplacebook @ git+{ELSEWHERE['Source']}" in published.notebook.read_text()
 
 
 def test_pages_name_no_address_but_that_of_the_setting(published):

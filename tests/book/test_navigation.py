@@ -139,7 +139,8 @@ def test_the_drawing_takes_the_place_and_the_description_of_its_picture():
 
 def without_installation(notebook):
     """The first code cell does not say how to install the package, hidden, and silent where it is there."""
-    (_, cell), wanted = code_cells(notebook)[0], installation(SOURCE)
+    cells = [cell for _, cell in code_cells(notebook)]
+    cell, wanted = cells[0], installation(SOURCE, "".join(other.source for other in cells))
     same = all(cell[key] == wanted[key] for key in ("id", "source", "metadata", "outputs"))
     return [] if same else ["the first code cell is not that of tools/notebooks.py"]
 
