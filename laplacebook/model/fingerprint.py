@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, MutableSequence
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ from jax.tree_util import PyTreeDef
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.pytrees import classes_in
+from laplacebook.model.narrowed import read_anew
 
 _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -33,6 +34,7 @@ _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purel
 _INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
+_EXACT = {bool, int, float, complex, str, bytes, type(None)}  # told without a longer look
 _LOOKUPS = {
     "LOAD_GLOBAL",
     "LOAD_NAME",
@@ -40,6 +42,7 @@ _LOOKUPS = {
     "STORE_GLOBAL",
     "DELETE_GLOBAL",
 }
+_WIDE = tuple(map(np.dtype, (np.float64, np.int64, np.uint64, np.complex128)))
 _NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
 
 
@@ -47,17 +50,19 @@ class Fixed:
     """A Python value that is part of a compiled program: equal while nothing has changed.
 
     Raises:
-        LaplaceError: on reading ``value``, if the value has changed since.
+        LaplaceError: on reading ``value``, if the value has changed since. Within a program, if JAX would read an array
+            as it was before it was changed.
     """
 
     __slots__ = ("_fingerprint", "_hash", "_opaque", "_value")
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        self._fingerprint, opaque = _look(value)
+        self._fingerprint, eye = _look(value)
+        read_anew(eye.wide, name_of(value))
         self._hash = hash(self._fingerprint)
         # What an extension type holds cannot be seen: such a program is not used again.
-        self._opaque = object() if opaque else None
+        self._opaque = object() if eye.opaque else None
 
     @property
     def value(self) -> Any:
@@ -137,24 +142,31 @@ class _Same:
         return id(self.value)
 
 
-def _look(value: Any) -> tuple[Hashable, bool]:
-    """The fingerprint of a value, and whether it reaches something that cannot be seen into."""
+def _look(value: Any) -> tuple[Hashable, "_Eye"]:
+    """The fingerprint of a value, and what else was seen in it."""
     eye = _Eye()
-    return (eye.fingerprint(value), eye.of_modules()), eye.opaque
+    return (eye.fingerprint(value), eye.of_modules()), eye
 
 
 class _Eye:
-    """One walk over all that a value can reach."""
+    """One walk over all that a value can reach.
+
+    Attributes:
+        opaque: whether something cannot be seen into.
+        wide: the arrays of NumPy of 64 bits a number, which JAX may narrow.
+    """
 
     def __init__(self) -> None:
         self.opaque = False
+        self.wide: list[np.ndarray] = []
         self.seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no id is used twice
         self.names: dict[str, None] = {}
         self.modules: dict[_Same, None] = {}
 
     def fingerprint(self, value: Any) -> Hashable:
-        if isinstance(value, _ATOMS):
-            return type(value), repr(value)
+        kind = type(value)
+        if kind in _EXACT or (isinstance(value, _ATOMS) and _is_library(kind)):
+            return kind, repr(value)
         if isinstance(value, Unread):
             return Unread
         if isinstance(value, PyTreeDef):
@@ -169,14 +181,18 @@ class _Eye:
         self.seen[id(value)] = len(self.seen), value
         if isinstance(value, np.ndarray):
             attributes = self.fingerprint(_attributes(value))
-            return type(value), value.dtype.str, value.shape, self.contents(value), attributes
+            if value.dtype in _WIDE and not isinstance(value, np.ma.MaskedArray):
+                self.wide.append(value)
+            return type(value), str(value.dtype), value.shape, self.contents(value), attributes
         # A table fills caches of its own when it is read.
-        if hasattr(type(value), "__array__"):
+        if _is_table(value):
             self.opaque = True
-            return type(value), self.contents(np.asarray(value))
+            of_many = isinstance(value, Mapping)  # which xarray's are, that are no array
+            numbers = self.fingerprint(dict(value)) if of_many else self.contents(np.asarray(value))
+            return type(value), numbers, self.fingerprint(_names_in(value))
         parts = self.parts(value)
         if parts is None and _is_value(value):
-            return type(value), value
+            return type(value), value, repr(value)  # equal times may be of two zones
         if parts is None:
             self.opaque |= not _is_library(getattr(value, "__wrapped__", None))
             return _Same(value)
@@ -224,13 +240,32 @@ class _Eye:
             content = {k: v for k, v in vars(value).items() if k not in _NOT_CONTENT}
             return [_Same(value), content, value.__bases__]
         attributes = _attributes(value)
+        if isinstance(value, _ATOMS):
+            atom: Any = next(one for one in _ATOMS if isinstance(value, one))
+            return ["of a class of its own", kind, atom.__repr__(value), attributes]
         if isinstance(value, list | tuple):
             return [kind, attributes, *value]
         if isinstance(value, set | frozenset):
             return [kind, attributes, *sorted(value, key=repr)]
         if isinstance(value, dict | types.MappingProxyType):
             return [kind, attributes, *value, *value.values()]
-        return ["instance", kind, attributes] if _is_seen(kind, attributes) else None
+        if _is_seen(kind, attributes):
+            return ["instance", kind, attributes]
+        return [kind, attributes, *value] if isinstance(value, MutableSequence) else None
+
+
+def _names_in(table: Any) -> list[Any]:
+    """What a table says beside its numbers: names of rows and columns, the order of categories, coordinates."""
+    names = [getattr(table, name, None) for name in ("name", "columns", "index", "dims")]
+    kinds = table.dtypes if hasattr(table, "columns") else [getattr(table, "dtype", None)]
+    categories = [getattr(kind, "categories", None) for kind in kinds]
+    known = (x for x in (*names, *categories) if isinstance(x, str | tuple) or _is_table(x))
+    coordinates = getattr(table, "coords", {})
+    return [*map(np.asarray, known), {str(n): np.asarray(coordinates[n]) for n in coordinates}]
+
+
+def _is_table(value: Any) -> bool:
+    return hasattr(type(value), "__array__")
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:

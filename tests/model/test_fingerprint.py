@@ -7,6 +7,8 @@ import importlib
 import random
 import sys
 import types
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,7 @@ from laplacebook import models
 from laplacebook.base.errors import LaplaceError
 from laplacebook.model.fingerprint import Fixed, is_data
 
+EAST = timezone(timedelta(hours=1))
 scale = one = two = three = 1.0
 
 
@@ -213,8 +216,27 @@ def put(array):
     array[0] = 1
 
 
+class Queue(collections.deque):
+    """An extension's content beside a dict."""
+
+
+def set_names(structured):
+    structured.dtype.names = structured.dtype.names[::-1]
+
+
+class Unit(float):
+    scale = 1.0
+
+
 #: what changes, the value that holds it, how it changes
 HELD = {
+    "a queue with attributes": (Queue([1.0]), itself, put),
+    "bytes": (bytearray(b"a"), itself, put),
+    "the names of a structured array": (
+        *(np.zeros(2, [("a", "f8"), ("b", "f8")]), itself),
+        set_names,
+    ),
+    "the attribute of a number": (Unit(1.0), itself, lambda x: setattr(x, "scale", 2.0)),
     "a list": ([1.0], itself, lambda x: x.append(2.0)),
     "a list of an instance": ([1.0], lambda x: types.SimpleNamespace(x=x), lambda x: x.append(2.0)),
     "an array in a list in a dict": (np.zeros(3), lambda x: {"x": [x]}, put),
@@ -247,6 +269,8 @@ def test_a_change_of_what_a_value_holds_shows(held, holding, change):
         *[(1.0, 2.0), (0.0, -0.0), (1, 1.0), (1, True)],
         (np.zeros(3), np.zeros(3, np.float32)),
         (np.array(["a"], object), np.array(["b"], object)),
+        *[(datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 13, tzinfo=EAST))],
+        (Decimal("1.0"), Decimal("1.00")),
     ],
     ids=str,
 )
@@ -264,13 +288,9 @@ def test_jax_arrays_are_the_same_only_if_identical():
     assert Fixed(x) != Fixed(jnp.zeros(2))
 
 
-class Queue(collections.deque):
-    """An extension's content beside a dict."""
-
-
 @pytest.mark.parametrize(
     "value",
-    [np.random.default_rng(0), random.Random(0), Queue([1.0])],
+    [np.random.default_rng(0), random.Random(0)],
     ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_seen_into_is_never_the_same(value):
@@ -278,12 +298,36 @@ def test_what_cannot_be_seen_into_is_never_the_same(value):
     assert Fixed(value).value is value
 
 
-def test_a_changed_data_frame_shows():
-    frame = pytest.importorskip("pandas").DataFrame({"y": [1.0]})
+FRAME = {
+    "a number": lambda frame: frame.__setitem__("y", [2.0, 1.0]),
+    "columns": lambda frame: setattr(frame, "columns", ["y", "g", "x"]),
+    "index": lambda frame: setattr(frame, "index", [1, 0]),
+    "categories": lambda frame: frame.__setitem__(
+        "g", frame["g"].cat.reorder_categories(["b", "a"])
+    ),
+}
+
+
+@pytest.mark.parametrize("change", FRAME.values(), ids=FRAME)
+def test_a_changed_data_frame_shows(change):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 1.0], "y": [1.0, 1.0]})
+    frame.insert(1, "g", pandas.Categorical(["a", "b"]))
     before = Fixed(frame)
     assert before.value is frame
-    frame.loc[0, "y"] = 2.0
+    change(frame)
     require_changed(before, frame)
+
+
+def test_changed_coordinates_show():
+    xarray = pytest.importorskip("xarray")
+    array = xarray.DataArray([1.0, 2.0], dims="g", coords={"g": ["a", "b"]})
+    whole = array.to_dataset(name="y")
+    before = [Fixed(array), Fixed(whole)]
+    assert [one.value for one in before] == [array, whole]
+    array["g"], whole["g"] = ["b", "a"], ["b", "a"]
+    for one, value in zip(before, (array, whole), strict=True):
+        require_changed(one, value)
 
 
 @pytest.mark.parametrize(
