@@ -26,7 +26,6 @@ from jax.tree_util import PyTreeDef
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.pytrees import classes_in
-from laplacebook.model.narrowed import read_anew
 
 _PACKAGE = os.path.join(pathlib.Path(__file__).parents[1], "")
 _LIBRARIES = (_PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -59,7 +58,10 @@ class Fixed:
     def __init__(self, value: Any) -> None:
         self._value = value
         self._fingerprint, eye = _look(value)
-        read_anew(eye.wide, name_of(value))
+        if eye.wide:
+            from laplacebook.model.narrowed import read_anew
+
+            read_anew(eye.wide, name_of(value))
         self._hash = hash(self._fingerprint)
         # What an extension type holds cannot be seen: such a program is not used again.
         self._opaque = object() if eye.opaque else None

@@ -27,8 +27,6 @@ def read_anew(arrays: Sequence[np.ndarray], name: str) -> None:
         LaplaceError: it would not, within a program.
     """
     global _narrows
-    if not arrays:
-        return
     _narrows |= jax.dtypes.canonicalize_dtype(np.float64) != np.float64
     if not _narrows or _are_read(arrays):
         return
