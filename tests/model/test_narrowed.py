@@ -21,6 +21,19 @@ def line(x=None, y=None):
     numpyro.sample("y", dist.Normal(mean, 1).to_event(1), obs=Y if y is None else y)
 
 
+def keeps_copies():
+    """Whether JAX does, which of 0.8 is not so."""
+    array = np.zeros(2)
+    with single_precision():
+        held = jax.make_jaxpr(lambda: jnp.asarray(array))()
+        array[0] = 1
+        again = jax.make_jaxpr(lambda: jnp.asarray(array))()
+    return float(again.consts[0][0]) == float(held.consts[0][0])
+
+
+of_copies = pytest.mark.skipif(not keeps_copies(), reason="this JAX keeps no copies")
+
+
 @pytest.fixture
 def standardised():
     """The global arrays, which are changed in place, and what they were after the test."""
@@ -61,16 +74,12 @@ def test_labels_that_are_changed():
 
 def test_double_precision_after_single_has_all_digits():
     with single_precision():
-        held = jax.make_jaxpr(lambda: jnp.asarray(X))()
         lb.laplace(line)
-    assert held.consts[0].dtype == np.float32
     exact = np.sum(X * Y) / (np.sum(X**2) + 1 / 25)
-    with pytest.raises(lb.LaplaceError, match="changed in place"):
-        lb.laplace(line)  # as long as the copy is held
-    del held
     assert float(lb.laplace(line).mode["w"]) == pytest.approx(exact, rel=1e-12)
 
 
+@of_copies
 def test_where_a_program_with_the_old_numbers_is_held_it_is_loud(standardised):
     with single_precision():
         held = jax.make_jaxpr(lambda: jnp.asarray(X))()
@@ -81,6 +90,7 @@ def test_where_a_program_with_the_old_numbers_is_held_it_is_loud(standardised):
         lb.laplace(line)
 
 
+@of_copies
 def test_within_a_program_it_is_loud(standardised):
     with single_precision():
         fit = lb.laplace(line)
