@@ -42,6 +42,12 @@ _LOOKUPS = {
     "DELETE_GLOBAL",
 }
 _WIDE = tuple(map(np.dtype, (np.float64, np.int64, np.uint64, np.complex128)))
+_DESCRIPTORS = (
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+)
 _NOT_CONTENT = {"__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"}
 
 
@@ -323,7 +329,7 @@ def _is_library(value: Any) -> bool:
     if isinstance(value, types.ModuleType):
         file = getattr(value, "__file__", None) or ""
         return _is_installed(file) or value.__name__ in sys.builtin_module_names
-    return isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType)
+    return isinstance(value, _DESCRIPTORS)
 
 
 def _is_installed(file: str) -> bool:

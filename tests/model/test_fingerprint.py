@@ -9,6 +9,7 @@ import sys
 import types
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import IntEnum
 
 import jax.numpy as jnp
 import numpy as np
@@ -224,8 +225,8 @@ def set_names(structured):
     structured.dtype.names = structured.dtype.names[::-1]
 
 
-class Unit(float):
-    scale = 1.0
+Unit = type("Unit", (float,), {"scale": 1.0})
+Level = IntEnum("Level", ["LOW", "HIGH"])
 
 
 #: what changes, the value that holds it, how it changes
@@ -269,8 +270,9 @@ def test_a_change_of_what_a_value_holds_shows(held, holding, change):
         *[(1.0, 2.0), (0.0, -0.0), (1, 1.0), (1, True)],
         (np.zeros(3), np.zeros(3, np.float32)),
         (np.array(["a"], object), np.array(["b"], object)),
-        *[(datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 13, tzinfo=EAST))],
+        (datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 13, tzinfo=EAST)),
         (Decimal("1.0"), Decimal("1.00")),
+        (Level.LOW, Level.HIGH),
     ],
     ids=str,
 )
