@@ -6,6 +6,7 @@ UV ?= uv
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 OLDEST := .venv-oldest/.installed
+NEWEST := .venv-newest/.installed
 OLDEST_VERSIONS = $(shell sed -nE 's/^ *"(jax|numpyro)>=([0-9.]+).*/\1==\2.*/p' pyproject.toml)
 CHAPTERS = $(wildcard book/*.ipynb)
 
@@ -22,13 +23,14 @@ test book notebooks: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --x
 # Of each operation the lines of the program that it comes from, which no test reads, are a part of the tracing time.
 test book notebooks: export JAX_TRACEBACK_IN_LOCATIONS_LIMIT := 0
 # The threads of OpenBLAS wait for more by spinning, on the cores that the other worker needs.
-test test-oldest book notebooks: export OPENBLAS_NUM_THREADS := 1
+test test-oldest test-newest book notebooks: export OPENBLAS_NUM_THREADS := 1
 # Of a program that it finds there jaxlib 0.10.1 says, wrongly, that it was made for another machine.
 test book notebooks: export TF_CPP_MIN_LOG_LEVEL := 3
 # One chapter may read what another is still writing: JAX says so, and compiles.
 test book notebooks: export PYTHONWARNINGS := ignore:Error reading persistent compilation cache entry
 
-.PHONY: help book preview pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest lock clean
+.PHONY: help book preview pdf test lint notebooks bench lab browser-test linkcheck test-wheel test-oldest test-newest \
+  lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS=$$'\t' read -r target what; \
@@ -83,13 +85,16 @@ test-wheel: $(INSTALLED)  ## every chapter with what a student has: the wheel[sp
 test-oldest: $(OLDEST)  ## unit tests with the oldest jax and numpyro that pyproject.toml names
 	.venv-oldest/bin/python -m pytest tests laplacebook --ignore tests/book --ignore tests/test_packaging.py
 
+test-newest: $(NEWEST)  ## unit tests with the newest jax and numpyro that the newest Python here can have
+	.venv-newest/bin/python -m pytest tests laplacebook --ignore tests/book --ignore tests/test_packaging.py
+
 lock:  ## write requirements.lock again from pyproject.toml
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
 	$(UV) pip compile -q --universal --fork-strategy fewest --python-version 3.11 --all-extras \
 	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
 
 clean:  ## remove what make made, the environments included
-	rm -rf .venv .venv-oldest .venv-wheel _build dist .jax_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-newest .venv-wheel _build dist .jax_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call environment,folder): keeps one that works, else makes it with the first Python that can. Deletes nothing.
@@ -115,4 +120,11 @@ $(OLDEST): requirements.lock pyproject.toml
 	sed -nE '/^(jax|jaxlib|numpyro|flax|orbax-[a-z]*)==/!s/^([a-z][^ ]*==[^ ]+( ; [^\\]*)?) *\\?$$/\1/p' requirements.lock > .venv-oldest/lock.txt
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c .venv-oldest/lock.txt \
 	  $(OLDEST_VERSIONS) -e '.[test]'
+	@touch $@
+
+# Without the lock. JAX has long left Python 3.11.
+$(NEWEST): PYTHON := $(or $(PYTHON),python3.14 python3.13 python3.12 python3)
+$(NEWEST): pyproject.toml
+	$(call environment,.venv-newest)
+	.venv-newest/bin/python -m pip install -q --disable-pip-version-check --upgrade -e '.[test]'
 	@touch $@

@@ -6,6 +6,7 @@ A chapter's kernel is another process and sees none of it.
 import functools
 import gc
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import is_dataclass
@@ -26,11 +27,17 @@ from xdist.scheduler import LoadScopeScheduling
 # other processes, do.
 jax.config.update("jax_enable_compilation_cache", False)
 
-# XLA's older generator of code for loops takes half the time of the default one, and a program that is not
-# divided into parts for several threads is compiled in up to half of it; the time of these tests is
+# XLA's older generator of code for loops, which jaxlib has up to 0.10, takes half the time of the other, and a program
+# that is not divided into parts for several threads is compiled in up to half of it; the time of these tests is
 # compilation. XLA reads its flags once: the kernels of the chapters, and make book, take the default, as a
 # reader does.
-FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"
+if (0, 10, 2) <= jax.__version_info__ < (0, 12, 1):  # as the package does, whose import comes later
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_experimental_ynn_fusion_type="
+    )
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("XLA_FLAGS", FLAGS, prepend=" ")
     jax.jit(lambda x: x + 1)(1.0)
@@ -106,7 +113,7 @@ beartype_package(READER)
 
 
 def needs_no_sparse_precision() -> Generator[None, Any, Any]:
-    """A test of it is skipped with the oldest JAX of pyproject.toml, for which its packages are not made."""
+    """A test of it is skipped with a JAX, older or newer, for which its packages are not made."""
     try:
         return (yield)
     except ImportError as error:
@@ -115,7 +122,7 @@ def needs_no_sparse_precision() -> Generator[None, Any, Any]:
         pytest.skip(str(error))
 
 
-if jax.__version_info__ < (0, 9):
+if not (0, 9) <= jax.__version_info__ < (0, 12):
     pytest_runtest_setup = pytest_runtest_call = pytest.hookimpl(wrapper=True)(
         needs_no_sparse_precision
     )

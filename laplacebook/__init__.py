@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from laplacebook.base.compiler import warn_of_compiler
+from laplacebook.base.compiler import mend_compiler
 from laplacebook.base.errors import (
     DoubtfulFit,
     LaplaceError,
@@ -150,7 +150,7 @@ else:
         return found
 
 
-warn_of_compiler()
+mend_compiler()
 
 
 def __dir__() -> list[str]:

@@ -102,11 +102,12 @@ def test_the_rounding_of_a_pole_is_no_point_of_expansion(f, x0):
 
 
 CANCELLED = {  # a difference of nearly equal numbers beside 0; and how far from it that is harmless
-    "sinc": (jnp.sinc, 1e-3, 0.5, mpmath.sincpi),
     "the same by hand": (lambda x: jnp.sin(x) / x, -1e-3, 1.0, lambda x: mpmath.sin(x) / x),
     "expm1(x) / x": (lambda x: jnp.expm1(x) / x, 1e-3, 1.0, lambda x: mpmath.expm1(x) / x),
     "cosine": (lambda x: (1 - jnp.cos(x)) / x**2, 1e-3, 2.0, lambda x: (1 - mpmath.cos(x)) / x**2),
 }
+if jax.__version_info__ < (0, 12):  # from then on all its derivatives are right
+    CANCELLED["sinc"] = (jnp.sinc, 1e-3, 0.5, mpmath.sincpi)
 
 
 @pytest.mark.parametrize(("f", "lost", "kept", "exact"), CANCELLED.values(), ids=CANCELLED)
@@ -254,9 +255,12 @@ CHOSEN_AT_0 = {  # and the first order at which the constant is no longer f
 @pytest.mark.parametrize("name", CHOSEN_AT_0)
 def test_what_is_chosen_at_0_alone(name):
     f, order = CHOSEN_AT_0[name]
-    with pytest.raises(ValueError, match=f"do not follow the coefficient of order {order}"):
+    words = f"do not follow the coefficient of order {order}"
+    if name == "relative entropy" and jax.__version_info__ >= (0, 12):
+        words = "its derivative of order 1 does not exist or is not finite"
+    with pytest.raises(ValueError, match=words):
         taylor_coefficients(f, 0.0, order)
-    with pytest.raises(ValueError, match=f"do not follow the coefficient of order {order}"):
+    with pytest.raises(ValueError, match=words):
         taylor_coefficients(lambda x: f(x[1]) + x[0] ** 2, jnp.array([0.3, 0.0]), order)
     below = [float(f(0.0)), *[0.0] * (order - 1)]
     np.testing.assert_allclose(taylor_coefficients(f, 0.0, order - 1), below, atol=1e-15)

@@ -182,6 +182,18 @@ def has_equations(part: Any) -> bool:
     return hasattr(getattr(part, "jaxpr", part), "eqns")
 
 
+def held_and_carried(scan: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a scan are the same at every step, and how many, which come next, it carries on.
+
+    Args:
+        scan: the parameters of its equation.
+    """
+    if "num_consts" in scan:  # before JAX 0.11
+        return scan["num_consts"], scan["num_carry"]
+    held, carried, _ = scan["ft_in"].unpack()
+    return len(list(held)), len(list(carried))
+
+
 def evaluate(source: Any, operands: Sequence[Any]) -> list[Any]:
     """What an equation of JAX computes from the values of its operands."""
     primitive = source.primitive

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
@@ -24,6 +25,9 @@ _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.
 _HALF_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 MEDIUM = 2**28
+_unknown: set[str] = (
+    set()
+)  # those that this compiler does not have: they come and go with its versions
 _EAGER = get_opaque_trace_state()
 
 
@@ -99,6 +103,32 @@ def jit(function: Callable, **static: Any) -> Callable:
     return call
 
 
+def _jit_with(options: dict[str, Any], function: Callable, **static: Any) -> Callable:
+    """:func:`jit` with those of the options that this compiler has.
+
+    Only without those by which it is quicker: without others the numbers would not be what the caller counts on.
+    """
+
+    @functools.cache
+    def program(unknown: frozenset[str]) -> Callable:
+        known = {name: value for name, value in options.items() if name not in unknown}
+        return jit(function, compiler_options=known, **static)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        while True:
+            unknown = frozenset(_unknown)
+            try:
+                return program(unknown)(*args, **kwargs)
+            except jax.errors.JaxRuntimeError as error:
+                name = re.search(r"No such compile option: '(\w+)'", str(error))
+                if not name or name[1] in unknown or name[1] not in _UNDIVIDED:
+                    raise
+                _unknown.add(name[1])
+
+    call._cache_size = lambda: program(frozenset(_unknown))._cache_size()  # type: ignore[attr-defined]
+    return call
+
+
 def jit_as_written(function: Callable, **static: Any) -> Callable:
     """``jax.jit`` of what is computed as it is written, one operation after the other, where it is called eagerly.
 
@@ -108,7 +138,7 @@ def jit_as_written(function: Callable, **static: Any) -> Callable:
         function: pure, with little to compute.
         static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
     """
-    program = jit(function, compiler_options=_AS_WRITTEN, **static)
+    program = _jit_with(_AS_WRITTEN, function, **static)
 
     @functools.wraps(function, ("__name__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -143,8 +173,8 @@ def jit_quickly(
         static: ``static_argnames`` or ``static_argnums``, as ``jax.jit`` takes them.
     """
     plain, options = jit(function, **static), _OPTIONS if divided else _UNDIVIDED
-    quick = jit(function, compiler_options=options, **static)
-    halfway = jit(function, compiler_options=_HALF_OPTIONS, **static) if half else plain
+    quick = _jit_with(options, function, **static)
+    halfway = _jit_with(_HALF_OPTIONS, function, **static) if half else plain
 
     def for_work(numbers: int) -> Callable:
         # The options are those of the compiler for the CPU, and others do not know them.

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import by_one_thread
-from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import is_eager, jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of
@@ -114,7 +113,7 @@ def ratio_of_evidences(
         at: the numbers at the mode, none of which is zero.
     """
     if is_eager() and is_small(density, mode.size):
-        return _ratio_by_looks(density, g, *on_host((mode, precision, at)))
+        return _ratio_by_looks(density, g, *jax.device_get((mode, precision, at)))
     return _ratio(density, g, mode, precision, at)
 
 

@@ -127,7 +127,7 @@ def _sum(
     def add(total: Any, index: Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_batch(index)), None
 
-    prime = jax.ShapeDtypeStruct((_PRIME,), int)
+    prime = jax.ShapeDtypeStruct((_PRIME,), jnp.result_type(int))
     program, shapes = jax.make_jaxpr(of_batch, return_shape=True)(prime)
     total = sum(prod(x.shape) for x in jax.tree.leaves(shapes))
     size = batch_size or _batch_size(program, total)

@@ -183,7 +183,7 @@ def _if_sound(parts: Any, sound: Array) -> Any:
 
 def _look_at(passes: Passes, at: Callable, u: np.ndarray) -> Look:
     look = _total(passes, at, u)
-    return on_host(look._replace(beside=None))._replace(beside=look.beside)
+    return jax.device_get(look._replace(beside=None))._replace(beside=look.beside)
 
 
 def _hessian_at(passes: Passes, u: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -18,14 +19,19 @@ def optional(name: str) -> Any:
     """A module that the extra ``sparse`` brings.
 
     Raises:
-        ImportError: it is not there.
+        ImportError: it is not there, or does not go with this version of JAX.
     """
     try:
         return import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(
             "A sparse precision needs packages that are not here (asdex, numba, qdldl): "
             'pip install "laplacebook[sparse]".'
+        ) from error
+    except ImportError as error:
+        raise ImportError(
+            f"A sparse precision needs {name}, which fails with jax {jax.__version__}: {error}. Take other versions "
+            'of them: pip install --upgrade "laplacebook[sparse]", or "jax<0.12".'
         ) from error
 
 

@@ -22,6 +22,7 @@ from laplacebook.base.jaxprs import (
     Equation,
     all_equations_of,
     evaluate,
+    held_and_carried,
     needed,
 )
 from laplacebook.base.namespace import Numbers
@@ -92,9 +93,10 @@ class _Loop(NamedTuple):
         """Those of the indices; of a scan at all its steps."""
         parameters = self.equation.source.params
         given = [None if x is None else read(x) for x in self.operands]
-        if "num_consts" not in parameters:
+        if self.equation.source.primitive.name != "scan":
             return self.inside.values(dict(enumerate(given)))
-        begin, end = parameters["num_consts"], parameters["num_consts"] + parameters["num_carry"]
+        begin, number = held_and_carried(parameters)
+        end = begin + number
 
         def step(carry: list, rows: list) -> tuple[list, list]:
             held = dict(enumerate([*given[:begin], *carry, *rows]))
@@ -289,7 +291,7 @@ def _carried(
     equations: list[Equation], results: list[Atom], origins: list[Origin], parameters: Any
 ) -> list[Atom | None]:
     """What a scan carries on from step to step of what data alone decide; ``origins`` then say so too."""
-    begin, number = parameters["num_consts"], parameters["num_carry"]
+    begin, number = held_and_carried(parameters)
     while True:
         known: dict[int, Origin] = dict(enumerate(origins))
         _look(equations, known)

@@ -141,7 +141,7 @@ def _rows_of(density: ModelDensity) -> Rows:
         seen.append((_observed(one), one.sites))
 
     try:
-        jax.eval_shape(look, jax.ShapeDtypeStruct((1,), int))
+        jax.eval_shape(look, jax.ShapeDtypeStruct((1,), jnp.result_type(int)))
     except (LaplaceError, TypeError, ValueError, AssertionError) as error:
         raise _no_rows(f"with one of its {number} rows it does not run: {error}") from error
     ((observed, sites),) = seen
@@ -174,7 +174,7 @@ def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
             value, fn = jnp.shape(trace[name]["value"]), trace[name]["fn"].shape()
             found[name] = fn[:1] if fn == value else ()
 
-    jax.eval_shape(run, jax.ShapeDtypeStruct((density.dimension,), float))
+    jax.eval_shape(run, jax.ShapeDtypeStruct((density.dimension,), jnp.result_type(float)))
     return found
 
 

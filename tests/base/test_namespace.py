@@ -145,12 +145,14 @@ def test_as_long_as_a_condition_holds(kind):
     assert len(steps) == 6 or kind is jnp.float64  # which is traced
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+@pytest.mark.parametrize(
+    ("dtype", "other"), [("f4", "f4"), ("f8", "f8"), ("f8", "f4"), ("f4", "f8")]
+)
 @pytest.mark.parametrize("trans", ["N", "T"])
-def test_solve_lower_by_rows_and_by_columns_is_scipys(trans, dtype):
+def test_solve_lower_by_rows_and_by_columns_is_scipys(trans, dtype, other):
     lower = np.array([[2.0, 7.0], [1.0, 3.0]], dtype)  # of which the upper number is not read
     for given in (lower, np.asfortranarray(lower)):
-        for columns in (np.array([[1.0, 2.0], [3.0, 5.0]], dtype), np.ones((2, 0), dtype)):
+        for columns in (np.array([[1.0, 2.0], [3.0, 5.0]], other), np.ones((2, 0), other)):
             exact = solve_triangular(lower, columns, trans, lower=True)
             np.testing.assert_array_equal(solve_lower(given, columns, trans), exact)
 

@@ -18,8 +18,9 @@ def compiled(monkeypatch):
         program = jit(function, compiler_options=compiler_options, **static)
 
         def call(*args, **kwargs):
+            result = program(*args, **kwargs)
             made.append(compiler_options is not None)
-            return program(*args, **kwargs)
+            return result
 
         call.lower, call._cache_size = program.lower, program._cache_size
         return call
@@ -63,6 +64,23 @@ def test_another_device_gets_no_options_of_the_cpu(compiled, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     jit_quickly(square)(3.0)
     assert compiled == [False]
+
+
+def test_options_that_a_compiler_has_no_more_are_left_out(compiled, monkeypatch):
+    """As xla_cpu_use_fusion_emitters since jaxlib 0.11."""
+    monkeypatch.setattr(quick, "_unknown", set())
+    monkeypatch.setattr(quick, "_UNDIVIDED", quick._UNDIVIDED | {"xla_gone": 1, "xla_lost": 2})
+    program = jit_quickly(square)
+    assert program(3.0) == program(3.0) == 9.0
+    assert quick._unknown >= {"xla_gone", "xla_lost"}
+    assert compiled == [True] * len(compiled)
+
+
+def test_an_option_that_the_numbers_depend_on_is_not_left_out(monkeypatch):
+    monkeypatch.setattr(quick, "_AS_WRITTEN", quick._UNDIVIDED | {"xla_gone": 1})
+    program = jit_as_written(square)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_gone"):
+        program(3.0)
 
 
 TRANSFORMED = {

@@ -13,8 +13,10 @@ from laplacebook.base.weights import pareto_k, usable_below
 @pytest.mark.parametrize("number", [25, 200, 4000])
 def test_it_is_that_of_arviz_old_and_new(number, spread):
     weights = spread * np.random.default_rng(number).normal(size=number) - 1000
-    assert pareto_k(jnp.asarray(weights)) == array_stats.psislw(-weights)[1]
-    np.testing.assert_allclose(pareto_k(jnp.asarray(weights)), arviz.psislw(weights)[1], atol=0.02)
+    found, known = pareto_k(jnp.asarray(weights)), array_stats.psislw(-weights)[1]
+    assert found == known or (number == 25 and np.isnan(known))  # which 1.3 has of so few no more
+    if hasattr(arviz, "psislw"):  # before its 1.0
+        np.testing.assert_allclose(found, arviz.psislw(weights)[1], atol=0.02)
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.6, 1.2])

@@ -122,7 +122,7 @@ def test_what_it_gives(whole, in_chunks):
     assert str(in_chunks.summary()) == str(whole.summary())
     draws = (a.sample(KEY, (3,))["w"] for a in (whole, in_chunks))
     np.testing.assert_allclose(*draws, atol=1e-8)
-    assert "observed_data" not in in_chunks.to_arviz(num_samples=5).groups()
+    assert "observed_data" not in in_chunks.to_arviz(num_samples=5)
     compared = lb.compare({"whole": whole, "chunks": in_chunks})
     assert "not checked to be of the same data: 'chunks'" in str(compared)
 

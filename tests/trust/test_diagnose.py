@@ -62,7 +62,8 @@ def test_numbers_are_those_of_the_importance_weights(space):
     weights = np.asarray(importance_weights(approx, drawn, 3_000))
     clipped = np.maximum(weights, weights[np.isfinite(weights)].min() - 1000)
     assert found.pareto_k == pytest.approx(array_stats.psislw(-clipped)[1], rel=1e-12)
-    assert found.pareto_k == pytest.approx(arviz.psislw(clipped)[1], abs=0.05)
+    if hasattr(arviz, "psislw"):  # before its 1.0
+        assert found.pareto_k == pytest.approx(arviz.psislw(clipped)[1], abs=0.05)
     ratios = np.exp(weights)
     assert found.effective_sample_size == pytest.approx(ratios.sum() ** 2 / (ratios**2).sum())
     assert found.importance_log_evidence == lb.importance_sampling(
