@@ -268,6 +268,38 @@ def reached(equations: Sequence[Equation], start: int) -> set[int]:
     return found
 
 
+def closed_over(f: Callable, *args: Any) -> tuple[Callable, list[Any]]:
+    """The function of its arguments and of the tracers that it closes over, and these.
+
+    As ``jax.closure_convert``, which leaves those in the function that have no derivative, such as ``vmap``'s; the rule
+    of a custom derivative must not close over any.
+
+    Args:
+        f: a function of pytrees of arrays, which returns one.
+        args: such pytrees.
+    """
+    structures = []
+
+    def flat(*args: Any) -> list[Any]:
+        leaves, structure = jax.tree.flatten(f(*args))
+        structures.append(structure)
+        return leaves
+
+    program, number = jax.make_jaxpr(flat)(*args), len(args)
+    traced = [isinstance(x, jax.core.Tracer) for x in program.consts]
+
+    def converted(*given: Any) -> Any:
+        tracers = iter(given[number:])
+        held = [
+            next(tracers) if is_traced else x
+            for x, is_traced in zip(program.consts, traced, strict=True)
+        ]
+        leaves = jax.core.eval_jaxpr(program.jaxpr, held, *jax.tree.leaves(given[:number]))
+        return jax.tree.unflatten(structures[0], leaves)
+
+    return converted, [x for x, is_traced in zip(program.consts, traced, strict=True) if is_traced]
+
+
 def ahead(f: Callable[[Array], Any], x: Array) -> Callable[[Array], Any]:
     """The function, of which all that does not depend on its argument is computed here, once.
 

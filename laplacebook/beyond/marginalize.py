@@ -20,6 +20,7 @@ from laplacebook.beyond.hyperparameters import others_than, refuse_dependence
 from laplacebook.beyond.kept_integrals import keep_integral, kept_integral
 from laplacebook.beyond.reference import begin_at, reference_of
 from laplacebook.beyond.sparse_integral import SparseIntegral
+from laplacebook.curvature.hessian import hessian_product
 from laplacebook.curvature.sparse_pattern import generic_point
 from laplacebook.fit.laplace import laplace
 from laplacebook.fit.result import LaplaceApproximation
@@ -248,18 +249,32 @@ class MarginalModel:
             return self
         _require_double()
         with at_once(), InWorkingPrecision():
-            return replace(self, pattern=keep_integral(self._given_somewhere(args, kwargs)))
+            given = self._given_somewhere(args, kwargs)
+            if given is None:
+                raise UnsupportedModel(
+                    f"{self.__name__!r} closes over a number that is not known within jit, vmap or grad, and where "
+                    "its Hessian has entries is looked up in numbers.",
+                    remedy='make that number a latent site, in which there are derivatives; or structure="dense".',
+                )
+            return replace(self, pattern=keep_integral(given))
 
     def followed(self, args: tuple, kwargs: Mapping[str, Any]) -> SparseIntegral | None:
         """What remembers the last mode of these data, where ``structure`` is sparse and they were looked at."""
         with at_once(), InWorkingPrecision():
-            return kept_integral(self._given_somewhere(args, kwargs))
+            given = self._given_somewhere(args, kwargs)
+            return None if given is None else kept_integral(given)
 
-    def _given_somewhere(self, args: tuple, kwargs: Mapping[str, Any]) -> ModelDensity:
+    def _given_somewhere(self, args: tuple, kwargs: Mapping[str, Any]) -> ModelDensity | None:
+        """The effects given the others; None where the model closes over what is not known."""
         call, hyper, _ = self._seen(args, dict(kwargs))
         whole = ModelDensity(call, "unconstrained")
-        point = np.asarray(middle(whole), float)
+        point = middle(whole)
+        if is_traced(point):
+            return None
+        point = np.asarray(point, float)
         if self.structure == "sparse":
+            if is_traced(hessian_product(whole, point, np.ones_like(point))):
+                return None
             point = generic_point(whole, point)
         known = jax.tree.map(lambda x: x[0], values_at(whole, point[None]))
         return ModelDensity.of(_Given(), (call, {name: known[name] for name in hyper}))
@@ -271,7 +286,8 @@ class MarginalModel:
         if self.structure == "sparse" or not is_traced(values) or is_traced((args, kwargs)):
             return None
         with at_once(), InWorkingPrecision():
-            return reference_of(self._given_somewhere(args, kwargs))
+            given = self._given_somewhere(args, kwargs)
+            return None if given is None else reference_of(given)
 
     def _integral(
         self, call: Call, values: dict[str, Array], reference: Float[np.ndarray, " d"] | None

@@ -12,6 +12,7 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import closed_over
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.curvature.precision_at import kept, metric_of, precision_at
@@ -47,7 +48,7 @@ def find_mode(
         A :class:`~laplacebook.search.certificate.Search` with the Hessian. Nothing is raised: the
         certificate says whether there is a mode.
     """
-    closed, constants = jax.closure_convert(f, start, *parameters)
+    closed, constants = closed_over(f, start, *parameters)
     return _find_mode(closed, start, (*parameters, *constants))
 
 
@@ -141,8 +142,8 @@ def locate(
     def curved(u: Array, density: ModelDensity) -> Precision:
         return precision_at(density, u, settings)
 
-    f, of_f = jax.closure_convert(loss, start, density)
-    a, of_a = jax.closure_convert(curved, start, density)
+    f, of_f = closed_over(loss, start, density)
+    a, of_a = closed_over(curved, start, density)
     m, of_m = _metric(density, start, settings)
     constants = (density, *of_f), (density, *of_a), (density, *of_m)
     return _by_lbfgs(f, a, m, start, constants, tolerance)
@@ -156,7 +157,7 @@ def _metric(
     if metric is None:
         return None, []
     try:
-        return jax.closure_convert(lambda u, d: precision_at(d, u, metric), start, density)
+        return closed_over(lambda u, d: precision_at(d, u, metric), start, density)
     except UnsupportedModel:
         return None, []
 
