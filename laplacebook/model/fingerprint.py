@@ -317,7 +317,7 @@ def _is_value(value: Any) -> bool:
 
 def _is_compiled(value: Any) -> bool:
     """Whether ``jax.jit`` made it; that protocol takes long to ask, and it is asked of all that is reached."""
-    return hasattr(value, "lower") and isinstance(value, jax.stages.Wrapped)
+    return hasattr(type(value), "lower") and isinstance(value, jax.stages.Wrapped)
 
 
 def _is_library(value: Any) -> bool:

@@ -11,6 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
+from scipy import stats
 
 import laplacebook as lb
 from laplacebook.model.repeatable import require_repeats
@@ -113,3 +114,27 @@ def test_a_cache_that_the_first_trace_fills_does_not_matter():
         return [known["x"] * jnp.ones(3)]
 
     require_repeats(function)
+
+
+class Settings:
+    """As of a library that is not set up yet: whatever is asked of it that it does not have is an error."""
+
+    scale = 2.0
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"settings are not configured: {name}")
+
+
+SETTINGS = [Settings()]
+
+
+def configured(y):
+    mean = numpyro.sample("mean", dist.Normal(0, SETTINGS[0].scale))
+    numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+
+def test_an_object_that_answers_no_other_question_is_read(monkeypatch):
+    for scale in (2.0, 0.5):
+        monkeypatch.setattr(Settings, "scale", scale)
+        exact = stats.norm(0, np.hypot(1, scale)).logpdf(3.0)
+        assert float(lb.laplace(configured, 3.0).log_evidence) == pytest.approx(exact)
