@@ -93,8 +93,8 @@ def _at_node(
 ) -> Array:
     """The weighted ratio of the joint density and that of a standard normal at one point."""
     digits = number // num_points ** jnp.arange(mode.size) % num_points
-    z = nodes[digits]
-    return density.log_joint(mode + precision.whitened(z)) + z @ z / 2 + log_weights[digits].sum()
+    z, log_weight = jnp.asarray(nodes)[digits], jnp.asarray(log_weights)[digits].sum()
+    return density.log_joint(mode + precision.whitened(z)) + z @ z / 2 + log_weight
 
 
 @lru_cache

@@ -132,3 +132,12 @@ def test_a_density_that_is_undefined_at_a_node_is_refused():
     approx = lb.laplace_of_density(lambda z: 10 * jnp.log(z) - z, 8.0)  # NaN below zero
     with pytest.raises(lb.NonFinite, match="NaN or infinite at 6 of 20 points"):
         lb.gauss_hermite(approx, 20)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_it_can_be_looked_into():
+    """Without compilation, as users look for a mistake in a model."""
+    approx = lb.laplace(coin, HEADS)
+    compiled = lb.gauss_hermite(approx, 10)
+    with jax.disable_jit():
+        assert lb.gauss_hermite(approx, 10) == pytest.approx(float(compiled), rel=1e-13)
