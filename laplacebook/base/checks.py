@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.errors import LaplaceError
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import is_traced
 
@@ -23,6 +24,24 @@ def require_number(name: str, number: Any) -> None:
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {number!r}")
+
+
+def require_working_precision(what: str, array: Any) -> None:
+    """Refuse double precision where JAX has been told since to leave it.
+
+    Args:
+        what: names what the array is of.
+        array: which has a type.
+
+    Raises:
+        LaplaceError: JAX does not work in that type now.
+    """
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        raise LaplaceError(
+            f"{what} has numbers in {array.dtype}, which JAX is set not to use.",
+            remedy="call numpyro.enable_x64() at the top of the program, or use it within the same "
+            "jax.enable_x64(True) as where it was made.",
+        )
 
 
 def require_numbers(what: str, tree: Any, remedy: str = "") -> None:

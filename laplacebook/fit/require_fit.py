@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from laplacebook.base.checks import require_one
+from laplacebook.base.checks import require_one, require_working_precision
 from laplacebook.base.errors import UnsupportedModel, failed_fit
 from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.approximation import Approximation
@@ -23,6 +23,7 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
         TypeError: it is something else, another :class:`Approximation` among them.
         ValueError: it is a batch.
         NotConverged: the fit failed.
+        LaplaceError: it is in double precision, and JAX has been told since to leave that.
     """
     if not isinstance(approx, LaplaceApproximation):
         if isinstance(approx, Approximation):
@@ -34,6 +35,7 @@ def require_fit(approx: Any, *, mappable: bool = True) -> None:
             f"This takes what laplace(...) returns, not an object of type {type(approx).__name__}."
         )
     require_one("This fit", np.shape(approx.mode_vector), 1, mappable)
+    require_working_precision("This fit", approx.mode_vector)
     require_converged(approx, "The fit")
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from laplacebook.base.checks import require_working_precision
 from laplacebook.base.errors import LaplaceError, UnsupportedModel, failed_fit
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.version import __version__
@@ -96,6 +97,7 @@ def save(
         )
     if not approx.certificate.converged:
         raise failed_fit("This fit", "there is nothing to save")
+    require_working_precision("This fit", approx.mode_vector)
     header = {
         "maximum_likelihood": isinstance(approx.density, LikelihoodDensity),
         "space": approx.space,
@@ -237,14 +239,10 @@ class Archive(NamedTuple):
         """
         try:
             found = parse(self)
-            precision = self.arrays[working].dtype
+            numbers = self.arrays[working]
         except (LookupError, TypeError, ValueError) as error:
             raise _damaged(self.path, error, self.header.get("laplacebook_version")) from error
-        if jax.dtypes.canonicalize_dtype(precision) != precision:
-            raise LaplaceError(
-                f"{self.path} holds numbers in {precision}, which JAX is set not to use.",
-                remedy="call numpyro.enable_x64() at the top of the program.",
-            )
+        require_working_precision(str(self.path), numbers)
         return found
 
 

@@ -201,3 +201,23 @@ def test_single_precision_agrees_with_double_to_its_own_tolerance(problem):
     assert single.certificate.newton_decrement < 4e-4
     assert np.max(np.abs(single.mode_vector - double.mode_vector) / deviations) < 8e-4
     assert single.log_evidence == pytest.approx(float(double.log_evidence), abs=2e-3)
+
+
+AFTERWARDS = {
+    "diagnose": lambda fit, path: lb.diagnose(fit, jax.random.key(0)),
+    "importance_sampling": lambda fit, path: lb.importance_sampling(fit, jax.random.key(0)),
+    "gauss_hermite": lambda fit, path: lb.gauss_hermite(fit),
+    "expectation": lambda fit, path: lb.expectation(fit, lambda sites: sites["theta"]),
+    "predict": lambda fit, path: lb.predict(fit, EFFECTS),
+    "save": lambda fit, path: fit.save(path / "fit"),
+}
+
+
+@pytest.mark.parametrize("use", AFTERWARDS.values(), ids=AFTERWARDS)
+def test_a_fit_in_double_precision_is_of_no_use_in_single(use, tmp_path):
+    fit = lb.laplace(coin, np.array([1.0, 1.0, 0.0]))
+    with (
+        single_precision(),
+        pytest.raises(lb.LaplaceError, match=r"numbers in float64, which JAX is set not to use"),
+    ):
+        use(fit, tmp_path)
