@@ -3,6 +3,7 @@
 import functools
 import gc
 import re
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
@@ -28,6 +29,7 @@ MEDIUM = 2**28
 _unknown: set[str] = (
     set()
 )  # those that this compiler does not have: they come and go with its versions
+_FITS = threading.RLock()
 _EAGER = get_opaque_trace_state()
 
 
@@ -49,8 +51,18 @@ def numbers_in(tree: Any) -> int:
     return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
 
 
+def undisturbed() -> AbstractContextManager:
+    """Where no other thread fits a model: NumPyro has one stack of handlers, which one run of a model changes for all.
+
+    Entered before JAX traces anything, whose own locks would be taken in another order. A callback that a program makes
+    to Python is in a thread of XLA's, for which the thread that entered here waits: it does not wait itself.
+    """
+    is_callback = isinstance(threading.current_thread(), threading._DummyThread)
+    return nullcontext() if is_callback else _FITS
+
+
 def in_full_precision(function: _F) -> _F:
-    """The function, with all products of matrices in the precision of their factors.
+    """The function, with all products of matrices in the precision of their factors, and :func:`undisturbed`.
 
     In single precision JAX rounds the factors to 10 bits on recent GPUs, and to 8 on TPUs, unless
     told otherwise: so rounded a mode moves by some hundredths of a standard deviation.
@@ -58,7 +70,7 @@ def in_full_precision(function: _F) -> _F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
+        with undisturbed(), jax.default_matmul_precision("highest"):
             return function(*args, **kwargs)
 
     return cast(_F, call)
