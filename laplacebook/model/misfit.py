@@ -151,12 +151,34 @@ def refuse_crossed_outcome(program: ClosedJaxpr) -> None:
     crossed = _crossings(equations)
     found = crossed.get(_key(results[0]))
     if found is not None:
-        raise UnsupportedModel(
-            f"With the new arguments the outcome has the pairs of a column of shape {(found, 1)} and of a vector "
-            f"of shape {(found,)}: {found} predictions for each row.",
-            causes=["an argument of shape (N, 1) where a vector of shape (N,) was fitted"],
-            remedy="flatten the column: np.ravel(x), or table['x'] for table[['x']].",
-        )
+        raise _pairs(f"a column of shape {(found, 1)} and of a vector of shape {(found,)}", found)
+
+
+def refuse_repeated_column(site: dict) -> None:
+    """Refuse an outcome of new arguments whose column a plate of the rows repeats along another axis.
+
+    Args:
+        site: of NumPyro's trace, with more axes than the data of the fit.
+
+    Raises:
+        UnsupportedModel: it does.
+    """
+    base = unwrapped(site["fn"])
+    inner = site["fn"].event_dim - base.event_dim
+    plates = {frame.dim - inner: frame.size for frame in site["cond_indep_stack"]}
+    own = base.batch_shape
+    repeated = [size for i, size in plates.items() if size > 1 and _size(own, i) == 1]
+    loose = any(_size(own, i) > 1 and i not in plates for i in range(-len(own), 0))
+    if repeated and loose:
+        raise _pairs(f"a column of shape {own} and of a plate of size {repeated[0]}", repeated[0])
+
+
+def _pairs(of: str, number: int) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"With the new arguments the outcome has the pairs of {of}: {number} predictions for each row.",
+        causes=["an argument of shape (N, 1) where a vector of shape (N,) was fitted"],
+        remedy="flatten the column: np.ravel(x), or table['x'] for table[['x']].",
+    )
 
 
 def _key(atom: Atom) -> int | tuple[str, int]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import erfc
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
@@ -144,6 +144,21 @@ def tail_over_draws(values: Float[Numbers, "S R"]) -> float:
     return max(found, default=-np.inf)
 
 
+def are_told(*values: Array, limit: float) -> Bool[Array, " 2"]:
+    """Whether draws tell averages, within a program: by a callback.
+
+    Args:
+        values: of each average, as :func:`tail_over_draws` has them.
+        limit: of k-hat.
+    """
+
+    def look(*values: Any) -> np.ndarray:
+        return np.array([tail_over_draws(np.asarray(x)) <= limit for x in values])
+
+    shape = jax.ShapeDtypeStruct((len(values),), bool)
+    return jax.pure_callback(look, shape, *values, vmap_method="sequential")
+
+
 @partial(jit_quickly, work=lambda logits, _, __, keys: logits.size * len(keys))
 def outputs_over_draws(
     logits: Float[Array, "*N"],
@@ -218,7 +233,7 @@ def _moments(at: Callable[[Array], Any], draws: Array) -> _Moments:
 
 
 @partial(jit_quickly, static_argnames="number")
-def standard_error(spread: Float[Array, "*N"], number: int) -> Float[Array, "*N"]:
+def standard_error(spread: Float[Array, "*N"], number: float) -> Float[Array, "*N"]:
     """The standard error of a mean of so many draws with this variance; infinite for one."""
     return jnp.sqrt(spread / number) if number > 1 else jnp.full_like(spread, jnp.inf)
 

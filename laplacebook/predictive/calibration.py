@@ -237,6 +237,8 @@ def _numbers(name: str, values: Any) -> np.ndarray:
             f"`{name}` must be an array, not {type(values).__name__}: pass its .{attribute}."
         )
     require_numbers(f"What measures `{name}`", values)
+    if np.ma.is_masked(values):
+        raise TypeError(f"`{name}` hides values by a mask: leave these rows out of all arguments.")
     array = np.asarray(values)
     kinds = (np.floating, np.integer, np.bool_)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):

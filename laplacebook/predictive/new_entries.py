@@ -1,6 +1,7 @@
 """Effects that the fit has not seen: the further entries of a site whose plate is larger with new arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,13 +18,19 @@ _REMEDY = (
 )
 
 
-def known(values: dict[str, Array]) -> Callable[[dict], Array | None]:
-    """Of a site of a trace its value; of an outcome to come NaN, so that what depends on it shows."""
+def known(
+    values: dict[str, Array], to_come: Mapping[str, Array] = MappingProxyType({})
+) -> Callable[[dict], Array | None]:
+    """Of a site of a trace its value; of an outcome to come what is given, or NaN, or of a discrete one 0."""
 
     def value(site: dict) -> Array | None:
-        if site["type"] != "sample" or site["is_observed"] or site["name"] in values:
-            return values.get(site["name"])
-        return jnp.full(site["fn"].shape(), jnp.nan)
+        name = site["name"]
+        if site["type"] != "sample" or site["is_observed"] or name in values:
+            return values.get(name)
+        if name in to_come:
+            return to_come[name]
+        nothing = 0 if site["fn"].support.is_discrete else jnp.nan
+        return jnp.full(site["fn"].shape(), nothing)
 
     return value
 

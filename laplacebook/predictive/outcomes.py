@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -15,12 +16,13 @@ from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
 
 from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.jaxprs import sources
 from laplacebook.base.pytrees import STATIC, loud, register_dataclass
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import innermost, unwrapped
 from laplacebook.model.labels import Labels, marked
-from laplacebook.model.misfit import refuse_crossed_outcome
+from laplacebook.model.misfit import refuse_crossed_outcome, refuse_repeated_column
 from laplacebook.model.trace import valid_parameters
 from laplacebook.model.working_precision import InWorkingPrecision
 from laplacebook.predictive.new_entries import NewEntries, known
@@ -49,6 +51,7 @@ class Outcome:
         variance: of the outcome, given the parameters; of an angle 1 - |E exp(i y)|. NaN where it
             is negative.
         grown: whether it has more axes than the data of the fit.
+        to_come: the other outcomes that the new arguments leave out, with their shapes and types.
     """
 
     kind: str = field(metadata=STATIC)
@@ -56,6 +59,7 @@ class Outcome:
     mean: Any
     variance: Any
     grown: bool = field(metadata=STATIC, default=False)
+    to_come: tuple[tuple[str, Any], ...] = field(metadata=STATIC, default=())
 
 
 def outcome_at(
@@ -103,7 +107,11 @@ def latent_values(
 
 
 def outcome_given(
-    new: Call, values: dict[str, Array], observed: Mapping[str, int], site: str | None = None
+    new: Call,
+    values: dict[str, Array],
+    observed: Mapping[str, int],
+    site: str | None = None,
+    others: Mapping[str, Array] = MappingProxyType({}),
 ) -> Outcome:
     """The outcome of new arguments, given the latent sites.
 
@@ -112,13 +120,14 @@ def outcome_given(
         values: of the latent sites, on the scale of the model.
         observed: the sites that the fit observed, with how many axes their data have.
         site: the one of them to predict; needed if there are several.
+        others: values of outcomes that the new arguments leave out; without one NaN.
 
     Raises:
         ValueError: the model cannot run with the new arguments, or has no such site.
         UnsupportedModel: with them it has other latent sites, or the site has no mean.
     """
     name = _observed(list(observed), site)
-    trace = _run_given(new, values, known(values))
+    trace = _run_given(new, values, known(values, others))
     fit = labels_given(new, values).fit(new.arrays)
     for other, entry in trace.items():
         unknown = entry["type"] == "sample" and not entry["is_observed"]
@@ -138,9 +147,17 @@ def outcome_given(
     fn = trace[name]["fn"]
     fit &= valid_parameters({name: trace[name]})
     grown = len(fn.shape()) > max(observed[name], fn.event_dim)
+    if grown:
+        refuse_repeated_column(trace[name])
+    to_come = tuple(
+        (other, jax.typeof(entry["value"]))
+        for other, entry in trace.items()
+        if entry["type"] == "sample" and not entry["is_observed"] and other not in (*values, name)
+    )
     try:
         outcome = _outcome(fn)
-        return replace(jax.tree.map(lambda x: x * loud(fit, x.dtype), outcome), grown=grown)
+        outcome = jax.tree.map(lambda x: x * loud(fit, x.dtype), outcome)
+        return replace(outcome, grown=grown, to_come=to_come)
     except NotImplementedError as error:
         if _is_direction(fn):
             raise UnsupportedModel(
@@ -212,6 +229,46 @@ def refuse_crossed_arguments(
         return outcome.mean + outcome.variance
 
     refuse_crossed_outcome(jax.make_jaxpr(run)(u, *new.arrays))
+
+
+def refuse_unknown_outcomes(
+    density: ModelDensity,
+    new: Call,
+    u: Float[Array, " D"],
+    site: str | None,
+    to_come: Mapping[str, Any],
+    **key: Any,
+) -> None:
+    """Refuse an outcome that depends on others which the new arguments leave out.
+
+    By the program that computes it: a comparison with what is not known is false, and no NaN.
+
+    Args:
+        density: the model and the arguments that it was fitted to.
+        new: a call of the same model with the new arguments.
+        u: the latent sites, shape (D,).
+        site: the observed site.
+        to_come: the others that are left out, with their shapes and types.
+        key: as :func:`outcome_at` has it.
+
+    Raises:
+        UnsupportedModel: it does.
+    """
+    values, observed = latent_values(density, u)
+    values = with_new_entries(new, values, key.get("key"))
+
+    def numbers(others: dict[str, Array]) -> list[Array]:
+        outcome = outcome_given(new, values, observed, site, others)
+        return [outcome.predictor, outcome.mean, outcome.variance]
+
+    found = sources(numbers, {n: jnp.zeros(x.shape, x.dtype) for n, x in to_come.items()})
+    needed = sorted(frozenset().union(*found))
+    if needed:
+        name, listed = _observed(list(observed), site), ", ".join(map(repr, needed))
+        raise UnsupportedModel(
+            f"The outcome '{name}' depends on {listed}, which the new arguments leave out.",
+            remedy=f"give what {listed} is observed as, too; or average over draws of it: {_DRAWS}.",
+        )
 
 
 def _observed(names: list[str], site: str | None) -> str:

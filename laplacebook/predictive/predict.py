@@ -25,6 +25,7 @@ from laplacebook.model.not_finite import no_entry
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
     Averages,
+    are_told,
     outcome_over_draws,
     outputs_over_draws,
     probit_approximation,
@@ -39,10 +40,13 @@ from laplacebook.predictive.outcomes import (
     latent_values,
     outcome_at,
     refuse_crossed_arguments,
+    refuse_unknown_outcomes,
     with_new_entries,
 )
 from laplacebook.predictive.prediction import Prediction
+from laplacebook.predictive.settings_of_fit import with_settings_of
 
+_DRAWS = 1000
 METHODS = {
     "bernoulli": ("quadrature", "probit", "plug_in", "monte_carlo", "output_monte_carlo"),
     "categorical": ("probit", "plug_in", "monte_carlo", "output_monte_carlo"),
@@ -61,7 +65,7 @@ def predict(
     *args: Any,
     method: str | None = None,
     key: Key[Array, ""] | None = None,
-    num_samples: int = 1000,
+    num_samples: int = _DRAWS,
     site: str | None = None,
     with_spread: bool = False,
     **kwargs: Any,
@@ -89,7 +93,8 @@ def predict(
         approx: the fit, of :func:`~laplacebook.laplace` or one of its sisters, or of
             :func:`~laplacebook.nested`.
         args: the model's positional arguments, as for the fit but with other rows; what it observes
-            is left out, and its argument has the default None.
+            is left out, and its argument has the default None. A setting that is left out (an
+            argument with another default or without a place, and no array with axes) is that of the fit.
         method: of the average; the first named of an outcome is its default.
 
             For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is
@@ -123,7 +128,8 @@ def predict(
         :class:`Prediction`.
 
     Raises:
-        ValueError: the model cannot run with the arguments; the method is not one for its outcome
+        ValueError: the model cannot run with the arguments, or has one that is named as an argument
+            here; the method is not one for its outcome
             (the message says which are), or has no spread; or is not one for this fit; Monte Carlo
             without a key, or with no draws.
         TypeError: ``key`` is no random key.
@@ -131,9 +137,10 @@ def predict(
             linear in u, where the curvature is the Hessian; a plain density, which has no
             outcome; a model of :func:`~laplacebook.marginalize`; a latent site that with the new
             arguments has another shape, unless of a nested fit its plate is larger, its prior can be
-            drawn from, and the model has no factor.
-        NonFinite: the prediction is not finite: an argument is not, the outcome has no mean, or it
-            depends on other outcomes that are not known; a label points beside the groups; or draws
+            drawn from, and the model has no factor; an outcome that depends on another one, which
+            the new arguments leave out.
+        NonFinite: the prediction is not finite: an argument is not, or the outcome has no mean;
+            a label points beside the groups; or draws
             do not tell the mean (the Pareto k-hat of its values over them is above 0.7, or above 1 for
             fewer than 500 draws).
         LaplaceError: the fit failed.
@@ -156,13 +163,17 @@ def predict(
             "**marginal.sample(key, samples, ...)} with the arguments of the fit for the dots, for "
             "numpyro.infer.Predictive of the whole model.",
         )
-    density, new = approx.density, Call.of(approx.density.model, args, kwargs)
+    own = {"method": method is not None, "key": key is not None, "site": site is not None}
+    own |= {"num_samples": num_samples != _DRAWS, "with_spread": with_spread}
+    density, new = approx.density, with_settings_of(approx.density.call, args, kwargs, own)
     if not isinstance(approx, LaplaceApproximation):
         return _over_joint_draws(approx, new, method, key, num_samples, site, with_spread)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
     kind, shape = shapes.kind, shapes.predictor.shape
     if shapes.grown:
         refuse_crossed_arguments(density, new, approx.mode_vector, site)
+    if shapes.to_come:
+        refuse_unknown_outcomes(density, new, approx.mode_vector, site, dict(shapes.to_come))
     as_spread = with_spread and kind in _CLASSES
     methods = _WITH_SPREAD if as_spread else METHODS[kind]
     method = methods[0] if method is None else method
@@ -176,7 +187,7 @@ def predict(
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         found = outcome_over_draws(density, new, draws, site)
         _require_finite(density, new, approx.mode_vector, found.mean)
-        return _of_averages(kind, found, num_samples, with_spread)
+        return _of_averages(kind, found, float(num_samples), with_spread)
     if method == "plug_in":
         outcome = _outcome(density, new, approx.mode_vector, site=site)
         mean, nothing = outcome.mean, jnp.zeros_like(outcome.mean)
@@ -196,7 +207,7 @@ def predict(
         keys = split(_require_key(key, num_samples, method), num_samples)
         found = _logits(approx, new, method, site, joint=kind == "categorical")
         drawn = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
-        return _of_averages(kind, drawn, num_samples, with_spread)
+        return _of_averages(kind, drawn, float(num_samples), with_spread)
     found = _logits(approx, new, method, site)
     if kind == "categorical":
         return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
@@ -228,22 +239,28 @@ def _over_joint_draws(
     draws = approx.sample_vector(to_draw, (num_samples,))
     if shapes.grown:
         refuse_crossed_arguments(density, new, draws[0], site, key=to_new)
+    if shapes.to_come:
+        refuse_unknown_outcomes(density, new, draws[0], site, dict(shapes.to_come), key=to_new)
     found = outcome_over_draws(density, new, draws, site, to_new)
     _require_finite(density, new, draws[0], found.mean, to_new)
-    return _of_averages(shapes.kind, found, num_samples, with_spread, has_mode=False)
+    worth = getattr(
+        approx, "effective_sample_size", np.inf
+    )  # of weighted draws that are drawn again
+    number = 1 / (1 / num_samples + 1 / worth)
+    return _of_averages(shapes.kind, found, number, with_spread, has_mode=False)
 
 
 def _of_averages(
-    kind: str, found: Averages, num_samples: int, with_spread: bool, has_mode: bool = True
+    kind: str, found: Averages, number: float, with_spread: bool, has_mode: bool = True
 ) -> Estimate | Prediction:
-    error = standard_error(found.spread, num_samples)
+    error = standard_error(found.spread, number)
     if kind in _CLASSES and with_spread:
         return Prediction(found.mean, found.epistemic, found.noise, error)
     if kind in _CLASSES:
         return Estimate(found.mean, error)
-    noise = _require_averages(found, has_mode)
+    mean, noise = _require_averages(found, has_mode)
     _require_noise(found.noise)
-    return Prediction(found.mean, found.epistemic, noise, error, angle=kind == "angle")
+    return Prediction(mean, found.epistemic, noise, error, angle=kind == "angle")
 
 
 def _warn_of_doubt(approx: Approximation, method: str) -> None:
@@ -288,13 +305,14 @@ def _logits(
     return found
 
 
-def _require_averages(found: Averages, has_mode: bool) -> Array:
-    """The noise; refused where the draws do not tell the mean, NaN where they do not tell the noise."""
+def _require_averages(found: Averages, has_mode: bool) -> tuple[Array, Array]:
+    """Mean and noise; NaN where the draws do not tell the noise, and refused, or NaN, where not the mean."""
     seen = on_host(found.heaviest)
-    if any(is_traced(values) for values in seen):
-        return found.noise
-    of_mean, of_noise = (tail_over_draws(values) for values in seen)
     limit = told_below(len(seen[0]))
+    if any(is_traced(values) for values in seen):
+        mean, noise = are_told(*jax.lax.stop_gradient(seen), limit=limit)
+        return jnp.where(mean, found.mean, jnp.nan), jnp.where(noise, found.noise, jnp.nan)
+    of_mean, of_noise = (tail_over_draws(values) for values in seen)
     if of_mean > limit:
         raise NonFinite(
             f"The mean of the outcome is not known: of its values over the draws the largest weigh too "
@@ -310,7 +328,8 @@ def _require_averages(found: Averages, has_mode: bool) -> Array:
             + ('; or method="plug_in", which takes the parameters as known. ' if has_mode else ". ")
             + "Where the mean exists, more draws (num_samples=) may tell it.",
         )
-    return jnp.full_like(found.noise, jnp.nan) if of_noise > limit else found.noise
+    noise = jnp.full_like(found.noise, jnp.nan) if of_noise > limit else found.noise
+    return found.mean, noise
 
 
 def _require_noise(noise: Array) -> None:

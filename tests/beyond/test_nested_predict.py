@@ -187,7 +187,7 @@ def test_an_outcome_of_an_unknown_one_is_refused():
     fit = lb.nested(model, x, y, y + 0.5, over="tau")
     for size in (4, 5):
         lb.predict(fit, np.ones(size), site="first", key=KEY, num_samples=20)
-        with pytest.raises(lb.NonFinite, match="depends on others that are not known"):
+        with pytest.raises(lb.UnsupportedModel, match="'second' depends on 'first', which"):
             lb.predict(fit, np.ones(size), site="second", key=KEY, num_samples=20)
     with pytest.raises(ValueError, match=r"Name one observed site as site=: there are \['first'"):
         lb.predict(fit, x, key=KEY)

@@ -224,3 +224,13 @@ def test_what_are_no_draws_is_refused(p, match):
 def test_what_has_no_entropy_is_refused(p, match):
     with pytest.raises(ValueError, match=match):
         lb.predictive_entropy(p)
+
+
+@pytest.mark.parametrize("measure", [lb.brier_score, lb.expected_calibration_error])
+def test_what_a_mask_hides_is_not_counted_without_a_word(measure):
+    p, y = np.array([0.9, 0.8, 0.1, 0.5]), np.array([1, 1, 0, 0])
+    hidden = [False, False, False, True]
+    for given in ((p, np.ma.array(y, mask=hidden)), (np.ma.array(p, mask=hidden), y)):
+        with pytest.raises(TypeError, match="hides values by a mask"):
+            measure(*given)
+    assert measure(np.ma.array(p), y) == measure(p, y)

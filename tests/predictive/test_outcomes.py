@@ -23,7 +23,7 @@ def approx():
 
 @pytest.mark.parametrize("method", ["linearized", "plug_in"])
 def test_an_outcome_of_an_unknown_one_is_refused(approx, method):
-    with pytest.raises(lb.NonFinite, match="depends on others that are not known"):
+    with pytest.raises(lb.UnsupportedModel, match="'second' depends on 'first', which"):
         lb.predict(approx, np.ones(2), site="second", method=method)
 
 

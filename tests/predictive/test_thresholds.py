@@ -38,7 +38,7 @@ def told(number, of):
         tail, still = pareto(k)[4000 - number :], jnp.zeros((number, 0))
         heaviest = (tail, still) if of == "mean" else (still, tail)
         one = jnp.ones(1)
-        return float(_require_averages(Averages(one, one, one, one, heaviest), True)[0])
+        return float(_require_averages(Averages(one, one, one, one, heaviest), True)[1][0])
 
     return average
 

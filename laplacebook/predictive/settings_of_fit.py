@@ -1,0 +1,53 @@
+"""Arguments of a model that its predictions share with its fit."""
+
+from collections.abc import Mapping
+from inspect import Parameter, signature
+
+from laplacebook.model.arguments import Call, within_handlers
+
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, bool]) -> Call:
+    """The model of a fit with new arguments; a setting that they leave out is what it was in the fit.
+
+    A setting has another default than None, which outcomes have, or has no place, but a name alone; and it is no array
+    with axes, whose entries may belong to rows.
+
+    Args:
+        fit: the call that was fitted.
+        args: new positional arguments.
+        kwargs: new keyword arguments.
+        own: names of arguments of the function that predicts, and whether they were given to it.
+
+    Raises:
+        ValueError: one that was given is the name of an argument of the model, too, which then does not get it.
+    """
+    try:
+        of_model = signature(within_handlers(fit.fixed_function.value))
+        before = of_model.bind(*fit.arguments[0], **fit.arguments[1]).arguments
+        now = of_model.bind_partial(*args, **kwargs).arguments
+    except (
+        TypeError,
+        ValueError,
+    ):  # of a function that does not tell, or whose mistake it is to say
+        return Call.of(fit.function, args, kwargs)
+    left_out = {
+        name: parameter
+        for name, parameter in of_model.parameters.items()
+        if name not in now and parameter.kind in _NAMED
+    }
+    taken = [name for name in left_out if own.get(name)]
+    if taken:
+        raise ValueError(
+            f"The model has an argument named {taken[0]!r}, and so has lb.predict, which took it. Give the model's by "
+            "its place, or rename it."
+        )
+    settings = {
+        name: before[name]
+        for name, parameter in left_out.items()
+        if name in before
+        and (parameter.default is not None or parameter.kind is Parameter.KEYWORD_ONLY)
+        and getattr(before[name], "shape", ()) == ()
+    }
+    return Call.of(fit.function, args, {**kwargs, **settings})
