@@ -28,6 +28,7 @@ MOST_BY_COLUMNS = 256
 _AT_ONCE = 2**22
 _COLUMNS = 16
 _OUTPUTS = 8  # of a row, about, in the choice of how well a program is compiled
+_STEPS = (1, -1, 3, -3)  # from the mode, at which a predictor is looked at
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
 
@@ -39,7 +40,7 @@ class Linearized(NamedTuple):
         variance: g' A^-1 g, of the same shape.
         covariance: between the outputs along the last axis, shape (N, C, C); None if not asked for.
         noise: the variance of the outcome at the mode.
-        linear: whether f, seen one irregular step away from the mode, is linear in u.
+        linear: whether f, seen along an irregular step from the mode to both sides, is linear in u.
     """
 
     mean: Float[Array, "*N"]
@@ -111,8 +112,8 @@ def _by_columns(
     squares, _ = jax.lax.scan(add, start, numbers)
     variance, covariance = _parts(squares, mean)
     step = _step(precision)
-    there, _ = predictor(mode + step)
-    linear = jnp.abs(there - mean - along(step)) <= _slack(mean, variance, mode.size)
+    line = mean, along(step), _slack(mean, variance, mode.size)
+    linear = _is_linear(predictor, mode, step, *line)
     return Linearized(mean, variance, covariance, noise, linear)
 
 
@@ -207,10 +208,31 @@ def _by_rows(
     slack = _slack(mean, variance, mode.size)
     near = jnp.abs(alone - mean) <= _allowed(mean.dtype) * (1 + jnp.abs(mean))
     near &= jnp.abs(slope_alone - slope) <= slack
-    there, _ = predictor(mode + step)
-    linear = jnp.abs(there - mean - slope) <= slack
+    linear = _is_linear(predictor, mode, step, mean, slope, slack)
     same = jnp.all(near | ~jnp.isfinite(mean + slope))
     return Linearized(mean, variance, covariance, noise, linear), same
+
+
+def _is_linear(
+    predictor: Callable[[Array], tuple[Array, Array]],
+    mode: Array,
+    step: Array,
+    mean: Array,
+    slope: Array,
+    slack: Array,
+) -> Bool[Array, "*N"]:
+    """Whether the predictor follows its tangent along a step, back, and three times as far.
+
+    Where it does not, it may be that a logit is cut off where its probability is 0 or 1 to rounding: not in one step.
+    """
+
+    def follows(times: Array) -> Array:
+        there, line = predictor(mode + times * step)[0], mean + times * slope
+        apart = jax.nn.sigmoid(there) - jax.nn.sigmoid(line)
+        cut_off = (times != 1) & (jnp.abs(apart) <= _STEADY)
+        return (jnp.abs(there - line) <= times**2 * slack) | cut_off
+
+    return jnp.all(jax.lax.map(follows, jnp.array(_STEPS, mode.dtype)), axis=0)
 
 
 def _predictor(

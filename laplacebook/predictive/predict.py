@@ -384,6 +384,7 @@ def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Arra
             causes=[
                 "the scale of a coefficient is itself a parameter (a hierarchical model)",
                 "the predictor is a network, or a product of parameters",
+                "it is cut off or bent (clip, maximum, abs), or a function of linear logits, as log_softmax is",
                 "squares of the predictor overflow",
             ],
             remedy='use method="monte_carlo", which needs no linearity; or fit with '
