@@ -184,6 +184,13 @@ def _refused(site: dict) -> Iterator[None]:
         ) from error
 
 
+_OF_MODULE = (
+    ". Of random_flax_module and random_nnx_module, whose weights have priors of their own, any value does: "
+    "values = {n: s['value'] for n, s in handlers.trace(handlers.seed(model, 0)).get_trace(...).items() "
+    "if s['type'] in ('param', 'mutable')}, and handlers.substitute(model, values); or use lb.network"
+)
+
+
 class _Watch(numpyro.primitives.Messenger):
     """Refuses, between the model and all other handlers, what would not show in the trace."""
 
@@ -194,7 +201,7 @@ class _Watch(numpyro.primitives.Messenger):
             raise UnsupportedModel(
                 f"'{message['name']}' is a numpyro.{message['type']}: it has no prior.",
                 remedy="make it a latent site (numpyro.sample), or give its value with "
-                "numpyro.handlers.substitute.",
+                f"numpyro.handlers.substitute{_OF_MODULE if message['name'].endswith('$params') else ''}.",
             )
         if _is_substituted(message):
             raise UnsupportedModel(
