@@ -84,7 +84,8 @@ def predict(
     of hyperparameters and effects. A plate that is larger than in the fit has new effects: the first
     entries of its sites are those of the fit, and the further ones are drawn from their own prior, given
     the hyperparameters and whatever else it depends on, anew for each draw. So a group that the fit has
-    not seen is predicted where the number of groups is an argument of the model, or the length of one.
+    not seen is predicted where the number of groups is an argument of the model, or the length of one. An
+    effect of each row, in the plate of the rows, is that of the fit's: new rows count as the same ones first.
 
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
     :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
