@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array, ArrayLike, Float
 
-from laplacebook.base.jaxprs import Atom, Equation, all_equations_of
+from laplacebook.base.jaxprs import Atom, Constant, Equation, all_equations_of
 from laplacebook.base.pytrees import is_traced
 
 _LIKELIHOODS = ("normal", "bernoulli", "categorical", "poisson")
@@ -16,10 +16,11 @@ _ONE_OUTPUT = {"bernoulli": "the logit", "poisson": "the logarithm of the rate"}
 _OUTPUTS = _ONE_OUTPUT | {"categorical": "the logits"}
 #: by likelihood, what has no place at the end of a network, and what it makes of the outputs
 _ENDS = {
-    "bernoulli": {"sigmoid": "probabilities", "softmax": "probabilities"},
-    "categorical": {"sigmoid": "probabilities", "softmax": "probabilities"},
+    "bernoulli": dict.fromkeys(("sigmoid", "softmax", "exp"), "probabilities"),
+    "categorical": dict.fromkeys(("sigmoid", "softmax", "exp"), "probabilities"),
     "poisson": {"exp": "rates"},
 }
+_CUTS = {"max", "min", "clamp"}
 _SHAPES = {
     "reshape",
     "squeeze",
@@ -99,24 +100,38 @@ def require_link(program: ClosedJaxpr, likelihood: str) -> None:
         likelihood: as in :func:`targets_of`.
 
     Raises:
-        ValueError: it does, as JAX, Equinox and Flax compute a softmax, a sigmoid and an exponential.
+        ValueError: it does, as JAX, Equinox and Flax compute a softmax, a sigmoid and an exponential, or as they are
+            written by hand, cut off or not.
     """
     equations, (output,) = all_equations_of(program)
     made = {variable: equation for equation in equations for variable in equation.outputs}
 
     def maker(atom: Atom) -> Equation | None:
         found = made.get(atom) if isinstance(atom, int) else None
-        if found is None or found.source.primitive.name not in _SHAPES:
+        if found is None or found.source.primitive.name not in _SHAPES | _CUTS:
             return found
-        return maker(found.inputs[0])
+        makers = [maker(x) for x in found.inputs]
+        return next((equation for equation in makers if equation is not None), None)
 
     def name(equation: Equation | None) -> str:
         return "" if equation is None else equation.source.primitive.name
 
+    def operands(equation: Equation | None) -> list[str]:
+        return [] if equation is None else [name(maker(x)) for x in equation.inputs]
+
     last = maker(output)
     end = {"logistic": "sigmoid", "exp": "exp"}.get(name(last), "")
-    if last is not None and name(last) == "div" and name(maker(last.inputs[0])) == "exp":
-        end = "softmax"
+    if last is not None and name(last) == "div":
+        below = maker(last.inputs[1])
+        if operands(last)[0] == "exp":
+            end = "sigmoid" if name(below) == "add" else "softmax"
+        elif operands(last)[0] == "" and name(below) == "add" and "exp" in operands(below):
+            end = "sigmoid"
+    half_by = {"mul": 0.5, "div": 2.0}.get(name(last))
+    if last is not None and half_by and "add" in operands(last):
+        half = any(isinstance(x, Constant) and np.all(x.value == half_by) for x in last.inputs)
+        inner = next(maker(x) for x in last.inputs if name(maker(x)) == "add")
+        end = "sigmoid" if half and "tanh" in operands(inner) else end
     made_of_them = _ENDS.get(likelihood, {}).get(end)
     if made_of_them is not None:
         raise ValueError(
