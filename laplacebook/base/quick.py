@@ -26,9 +26,8 @@ _F = TypeVar("_F", bound=Callable)
 # Compiled in half the time; what takes long runs a tenth or two longer.
 _HALF_OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 MEDIUM = 2**28
-_unknown: set[str] = (
-    set()
-)  # those that this compiler does not have: they come and go with its versions
+# Those that this compiler does not have: they come and go with its versions.
+_unknown: set[str] = set()
 _FITS = threading.RLock()
 _EAGER = get_opaque_trace_state()
 
