@@ -48,6 +48,9 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
         for name, parameter in left_out.items()
         if name in before
         and (parameter.default is not None or parameter.kind is Parameter.KEYWORD_ONLY)
-        and getattr(before[name], "shape", ()) == ()
     }
-    return Call.of(fit.function, args, {**kwargs, **settings})
+    for name, parameter in of_model.parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            settings |= {k: v for k, v in before.get(name, {}).items() if k not in kwargs}
+    of_no_rows = {k: v for k, v in settings.items() if getattr(v, "shape", ()) == ()}
+    return Call.of(fit.function, args, {**kwargs, **of_no_rows})

@@ -63,19 +63,19 @@ def test_two_outcomes_that_do_not_depend_on_each_other():
     np.testing.assert_allclose(found.mean, float(fit.mode["a"]) * NEW)
 
 
-def line(x, scale=1.0, y=None, *, offset=None, power=1):
+def line(x, scale=1.0, y=None, *, offset=None, power=1, **others):
     b = numpyro.sample("b", dist.Normal(0, 2))
-    mean = b * x**power + (0.0 if offset is None else offset)
+    mean = b * x**power + (0.0 if offset is None else offset) + others.get("shift", 0.0)
     numpyro.sample("y", dist.Normal(mean, scale).to_event(1), obs=y)
 
 
 def test_a_setting_is_that_of_the_fit():
-    fit = lb.laplace(line, X, 0.3, Y, offset=1.0, power=2)
+    fit = lb.laplace(line, X, 0.3, Y, offset=1.0, power=2, shift=0.5)
     b = float(fit.mode["b"])
     left_out = lb.predict(fit, NEW)
-    np.testing.assert_allclose(left_out.mean, b * NEW**2 + 1)
+    np.testing.assert_allclose(left_out.mean, b * NEW**2 + 1.5)
     np.testing.assert_allclose(left_out.noise, 0.09)
-    given = lb.predict(fit, NEW, scale=2.0, power=1)
+    given = lb.predict(fit, NEW, scale=2.0, power=1, shift=0.0)
     np.testing.assert_allclose(given.mean, b * NEW + 1)
     np.testing.assert_allclose(given.noise, 4)
     named = lb.laplace(line, x=X, y=Y, scale=np.array(0.3))
