@@ -172,9 +172,9 @@ REFUSED = {
         (np.array([[1.0, 2.0, 0.5, -1.0, -4.0], [1.1, -2.0, 0.4, -1.0, 4.0]]),),
         None,
         lb.NotConverged,
-        # The latter where rounding leaves that mode a little earlier.
-        r"(breaks off at tau = 1\.\d+: .*two modes of the effects, one of which ends there"
-        r"|cannot be integrated out where tau = 1\.01\d+: Newton's method found no mode)",
+        r"breaks off at tau = 1\.\d+: .*two modes of the effects, one of which ends there"
+        if jax.__version_info__ < (0, 12)  # whose rounding leaves that mode a little earlier
+        else r"cannot be integrated out where tau = 1\.01\d+: Newton's method found no mode",
     ),
     "a slope of its own": (
         lambda y: effects(y, likelihood=lambda z: dist.Normal(exponential(z), 1)),

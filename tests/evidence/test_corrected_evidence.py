@@ -210,8 +210,10 @@ def test_rounding_counts_in_single_precision(number):
         told.append(float(found.truncation))
         assert errors[-1] < told[-1]
         assert exact.truncation < 1e-6
-    assert 1e-7 * abs(exact.value) < max(errors)
-    assert max(told) < 3 * max(errors)
+    # JAX 0.12 adds up with less rounding than is told.
+    least, most = (3e-7, 2) if jax.__version_info__ < (0, 12) else (1e-7, 3)
+    assert least * abs(exact.value) < max(errors)
+    assert max(told) < most * max(errors)
 
 
 def test_where_rounding_is_all_double_precision_is_advised():

@@ -246,7 +246,8 @@ def test_a_model_with_a_seed_of_its_own_is_refused():
         lb.prior_sampling(handlers.seed(coin, 1), HEADS, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("nu", [2.0, 30.0, 1000.0])
+# At rates that overflow, which a Cauchy draw reaches, JAX 0.11 has NaN for a density of zero, and it is refused.
+@pytest.mark.parametrize("nu", [1.0 if jax.__version_info__ < (0, 11) else 2.0, 30.0, 1000.0])
 def test_the_proposal_is_normalised_in_single_precision_too(nu):
     with single_precision():
         approx = lb.laplace(poisson, COUNTS.astype(np.float32))
