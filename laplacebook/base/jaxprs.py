@@ -149,10 +149,9 @@ def without_idle(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(needed, program.consts)
 
 
-def array_sizes(program: Any) -> Iterator[int]:
+def array_sizes(program: Any) -> list[int]:
     """The sizes of all arrays that a program computes, those of the programs in it included."""
-    for equation in _every(program):
-        yield from (prod(variable.aval.shape) for variable in equation.outvars)
+    return [prod(v.aval.shape) for equation in _every(program) for v in equation.outvars]
 
 
 def linear_algebra(program: Any) -> Iterator[int]:
@@ -168,18 +167,18 @@ def primitives(program: ClosedJaxpr) -> set[str]:
     return {equation.primitive.name for equation in _every(program.jaxpr)}
 
 
-def _every(program: Any) -> Iterator[Any]:
+def _every(program: Any) -> list[Any]:
     """The equations of a program and of the programs in it."""
-    for equation in program.eqns:
-        yield equation
-        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations):
-            if has_equations(part):
-                yield from _every(getattr(part, "jaxpr", part))
-
-
-def has_equations(part: Any) -> bool:
-    """Whether a parameter of an equation is itself a program."""
-    return hasattr(getattr(part, "jaxpr", part), "eqns")
+    found, programs = [], [program]
+    while programs:
+        equations = programs.pop().eqns
+        found += equations
+        for value in (value for equation in equations for value in equation.params.values()):
+            for part in value if isinstance(value, tuple | list) else (value,):
+                part = getattr(part, "jaxpr", part)
+                if hasattr(part, "eqns"):
+                    programs.append(part)
+    return found
 
 
 def held_and_carried(scan: Mapping[str, Any]) -> tuple[int, int]:
