@@ -138,7 +138,7 @@ def satisfies(constraint: constraints.Constraint, value: Any) -> Any:
     if isinstance(constraint, constraints.independent):
         base = constraint.base_constraint
         inside, dims = satisfies(base, value), _last(constraint.event_dim - base.event_dim)
-        return inside.all(axis=dims)
+        return holds(inside, dims)
     if constraint is constraints.simplex:
         # NumPyro's own 1e-6 is less than what a thousand categories round to in float32.
         tolerance = max(1e-6, float(jnp.finfo(jnp.result_type(value, float)).eps) ** 0.5)
@@ -149,6 +149,15 @@ def satisfies(constraint: constraints.Constraint, value: Any) -> Any:
         # As a JAX array: beside a traced bound NumPyro would take a number for NumPy's.
         return constraint(jnp.asarray(value))
     return (lower is None or value >= lower) & (upper is None or value <= upper)
+
+
+def holds(checks: Any, axis: tuple[int, ...] | None = None) -> Any:
+    """Whether all checks hold, which is ``all``, by how many do not.
+
+    Where XLA sees that they do, as of ``exp(x) >= 0``, it evaluates ``all`` as it compiles, a number at a time: for a
+    batch of points that takes longer than all the rest. A sum of zeros it knows.
+    """
+    return jnp.sum(~jnp.asarray(checks), axis) == 0
 
 
 def _last(count: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.model.distributions import innermost, parameters, supports_data
+from laplacebook.model.distributions import holds, innermost, parameters, supports_data
 
 _WANTED = ContextVar("integrals wanted", default=True)
 
@@ -38,7 +38,7 @@ def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
     """Whether all parameters of all distributions of a trace of a model are valid, and no scale is negative."""
     checks = [p.valid for site in _samples(trace) for p in parameters(site["fn"])]
     checks += [~_turned_over(site) for site in _samples(trace)]
-    return jnp.array([jnp.all(check) for check in checks]).all()
+    return jnp.array([holds(check) for check in checks]).all()
 
 
 def _turned_over(site: dict) -> Bool[Array, "..."]:
