@@ -16,6 +16,7 @@ from laplacebook.evidence.hyperparameters import Hyperparameters
 FAR = 20  # of a logarithm from its start: a factor of 5e8
 AWAY = 0.1  # of the logarithms: from here Newton steps end what rounding keeps a line search from
 POLISH = 5  # of them
+TOGETHER = 0.01  # of a direction: hyperparameters that move along it
 
 
 class Objective(ABC):
@@ -40,8 +41,10 @@ class Peak(NamedTuple):
         level: whether no derivative exceeds 1e-6 (0.01 in single precision).
         distance: the largest element of the Newton step that is left; infinite if not concave.
         mode: where the last search for it ended, shape (D,); the one that was given, if there was none.
-        converged: the Hessian is negative definite, and the distance at most 1e-6 (0.01 in single
-            precision).
+        converged: the Hessian is negative definite, beyond what its differences tell, and the
+            distance at most 1e-6 (0.01 in single precision).
+        ridge: a direction of x, shape (H,), along which the evidence is level as far as they tell;
+            None if there is none.
     """
 
     x: Array
@@ -53,6 +56,7 @@ class Peak(NamedTuple):
     distance: float
     mode: Array
     converged: bool
+    ridge: np.ndarray | None = None
 
 
 def ascend(
@@ -96,15 +100,34 @@ def ascend(
         u, known = mode, -value / unit
         return known, -slope / unit
 
+    eps = float(jnp.finfo(start.dtype).eps)
+    width = eps**0.2
+
+    def bend(x: np.ndarray, e: np.ndarray, width: float) -> np.ndarray:
+        """The Hessian times e."""
+        ahead, behind = (at(x + sign * width * e)[1] for sign in (1, -1))
+        return (ahead - behind) / (2 * width)
+
     def newton(x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The Hessian, and the step to the maximum; infinite if it is not negative definite."""
-        width = float(jnp.finfo(start.dtype).eps) ** 0.2
-        sides = [[at(x + sign * width * e)[1] for sign in (1, -1)] for e in np.eye(x.size)]
-        hessian = np.array([(ahead - behind) / (2 * width) for ahead, behind in sides])
+        hessian = np.array([bend(x, e, width) for e in np.eye(x.size)])
         hessian = (hessian + hessian.T) / 2
-        if not (np.all(np.isfinite(hessian)) and np.linalg.eigvalsh(hessian)[-1] < 0):
+        if not np.all(np.isfinite(hessian)):
+            return hessian, np.full_like(slope, np.inf)
+        bends = np.linalg.eigvalsh(hessian)
+        if not bends[-1] < -np.sqrt(eps) * abs(bends[0]):
             return hessian, np.full_like(slope, np.inf)
         return hessian, -np.linalg.solve(hessian, slope)
+
+    def ridge(x: np.ndarray, hessian: np.ndarray) -> np.ndarray | None:
+        """The direction that bends least downwards, where that is rounding, or the error of the differences."""
+        if not np.all(np.isfinite(hessian)):
+            return None
+        bends, directions = np.linalg.eigh(hessian)
+        along = directions[:, -1]
+        near, far = (along @ bend(x, along, times * width) for times in (1, 4))
+        lost = abs(bends[-1]) <= np.sqrt(eps) * np.max(np.abs(bends))
+        return along if lost or abs(near - far) > abs(far) / 2 else None
 
     tolerance = 1e-6 if start.dtype == jnp.float64 else 0.01
     with progress(steps, progress_bar) as bar:
@@ -134,16 +157,19 @@ def ascend(
         x, (value, slope, _) = x + step, trial
         hessian, step = newton(x, slope)
     distance = float(np.max(np.abs(step)))
+    level = bool(np.max(np.abs(slope)) <= tolerance)
+    along = ridge(x, hessian) if level or distance <= tolerance else None
     return Peak(
         jnp.asarray(x, start.dtype),
         value,
         slope,
         hessian,
         np.array(history),
-        bool(np.max(np.abs(slope)) <= tolerance),
+        level,
         distance,
         u,
-        distance <= tolerance,
+        distance <= tolerance and along is None,
+        along,
     )
 
 
@@ -193,6 +219,23 @@ def explain_no_maximum(
         )
     moved = np.asarray(peak.x - start)
     running = np.abs(moved) > FAR / 2
+    along = np.zeros(names.size) if peak.ridge is None else peak.ridge
+    together = np.abs(along) > TOGETHER * np.max(np.abs(along))
+    if np.sum(together) > 1 and not np.any(running):
+        share = along / along[np.argmax(np.abs(along))]
+        moves = " and ".join(
+            f"{s:+.2g} in that of {n}"
+            for n, s in zip(names[together], share[together], strict=True)
+        )
+        return NotConverged(
+            f"The evidence does not tell {' and '.join(names[together])} apart: at {at} it is level, as far as "
+            f"can be told, along {moves} (in logarithms). Where a search ends on that ridge depends on where "
+            "it began.",
+            causes=[
+                "arguments of which the likelihood sees a product, or a sum of variances, alone"
+            ],
+            remedy="leave one of them out of hyperparameters: it keeps the value that the fit has.",
+        )
     if peak.level or np.any(running):
         widest = running if np.any(running) else np.abs(moved) == np.max(np.abs(moved))
         ends = [

@@ -18,7 +18,7 @@ from laplacebook.evidence.evidence_at_fixed_mode import at_fixed_mode
 from laplacebook.evidence.hyperparameters import Hyperparameters
 from laplacebook.fit.chunked_density import ChunkedDensity
 from laplacebook.fit.laplace import approximate
-from laplacebook.fit.require_fit import require_fit
+from laplacebook.fit.require_fit import require_fit, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.search import search
@@ -108,8 +108,8 @@ def maximize_evidence(
     each site where the precision is in blocks); prior precisions that differ within a block one
     Cholesky factor a step.
 
-    It is a maximum where the Hessian with respect to the logarithms is negative definite and the
-    gradient so small that the Newton step left is at most 1e-6 in every logarithm (0.01 in single
+    It is a maximum where the Hessian with respect to the logarithms is negative definite, beyond the
+    error of its differences, and the gradient so small that the Newton step left is at most 1e-6 in every logarithm (0.01 in single
     precision): the relative error of the hyperparameters.
 
     In the book: :eq:`neural-network-evidence`, :eq:`neural-network-alpha` and
@@ -132,8 +132,8 @@ def maximize_evidence(
         ValueError: the model has no such argument, a value is not positive, or ``approx`` is a batch
             of fits or is within a JAX transformation; or ``refit`` is asked of a low rank.
         TypeError: ``approx`` is no fit, ``hyperparameters`` no dict, or a value in it one.
-        NotConverged: the evidence rises without end, does not depend on a hyperparameter, or ``steps``
-            were too few; or ``approx`` is no mode.
+        NotConverged: the evidence rises without end, does not depend on a hyperparameter, does not tell
+            two of them apart, or ``steps`` were too few; or ``approx`` is no mode.
         NonFinite: the evidence is not finite at the start.
         UnsupportedModel: see :func:`laplace`; or a precision of low rank cannot follow.
 
@@ -148,6 +148,7 @@ def maximize_evidence(
     require_number("steps", steps)
     require_numbers("maximize_evidence", approx)
     require_fit(approx, mappable=False)
+    require_posterior(approx.density)
     if not isinstance(hyperparameters, Mapping):
         raise TypeError(
             "hyperparameters is a dict of name -> where the maximisation begins, such as "

@@ -93,6 +93,6 @@ def require_posterior(density: ModelDensity) -> None:
     """
     if isinstance(density, LikelihoodDensity):
         raise UnsupportedModel(
-            f"This is a maximum likelihood fit of {density.name}: without priors there is no posterior to draw from.",
+            f"This is a maximum likelihood fit of {density.name}: without priors there is no posterior.",
             remedy="fit with laplace.",
         )

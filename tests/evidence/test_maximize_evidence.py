@@ -253,6 +253,44 @@ def test_evidence_that_rises_without_end_is_no_maximum():
         lb.maximize_evidence(lost.approx, {"prior_precision": 0.5})
 
 
+def two_variances(y, tau=1.0, sigma=1.0):
+    """One observation of each effect, which tells the sum of the variances alone."""
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    with numpyro.plate("groups", y.shape[0]):
+        effects = numpyro.sample("effects", dist.Normal(mu, tau))
+        with numpyro.plate("repeats", y.shape[1], dim=-2):
+            numpyro.sample("y", dist.Normal(effects, sigma), obs=y.T)
+
+
+@pytest.mark.parametrize("start", [(1.0, 1.0), (1.0, 3.0), (2.0, 0.5)])
+def test_hyperparameters_that_the_data_do_not_tell_apart(start):
+    """The evidence is level along a circle, and its Hessian there is rounding, of either sign."""
+    rng, begin = np.random.default_rng(3), dict(zip(("tau", "sigma"), start, strict=True))
+    y = rng.normal(1, 2, (12, 1))
+    with pytest.raises(lb.NotConverged, match="does not tell tau and sigma apart"):
+        lb.maximize_evidence(lb.laplace(two_variances, y, **begin), begin, refit=True)
+    y = y + rng.normal(size=(12, 4))
+    told = lb.maximize_evidence(lb.laplace(two_variances, y, **begin), begin, refit=True)
+    assert told.converged and told.distance < 1e-6
+
+
+def test_a_product_is_told_in_no_precision(rate):
+    """Along a straight ridge, of which the error of the differences shows nothing."""
+    both = {"prior_precision": 1.0, "copy": 1.0}
+
+    def copied(y, prior_precision=1.0, copy=1.0):
+        counts(y, prior_precision * copy)
+
+    for refit in (False, True):
+        with pytest.raises(lb.NotConverged, match="does not tell prior_precision and copy apart"):
+            lb.maximize_evidence(lb.laplace(copied, COUNTS), both, refit=refit)
+
+
+def test_a_maximum_of_the_likelihood_is_no_fit():
+    with pytest.raises(lb.UnsupportedModel, match="maximum likelihood fit"):
+        lb.maximize_evidence(lb.maximum_likelihood(counts, COUNTS), {"power": 1.0})
+
+
 def test_too_few_steps_and_what_the_model_does_not_use(rate):
     with pytest.raises(
         lb.NotConverged, match=r"(?s)No maximum after 1 of at most 1 steps.*raise steps="
