@@ -1,10 +1,11 @@
 """The latent sites that are integrated numerically, and those that Laplace's method integrates out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from laplacebook.base.checks import names_of_sites
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.beyond.gaussian_effects import gaussian_effects
+from laplacebook.beyond.gaussian_effects import gaussian_effects, gaussian_priors
+from laplacebook.beyond.grid import SPACING
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import sources_of
@@ -17,8 +18,9 @@ def hyperparameters_of(density: ModelDensity, over: str | Sequence[str] | None) 
     Args:
         density: a model and its arguments, in the unconstrained space.
         over: their names. If None, all sites outside the largest set of Gaussian effects of an affine
-            predictor (:func:`~laplacebook.beyond.gaussian_effects.gaussian_effects`); if there is no such
-            set, the sites on which the prior of another depends.
+            predictor (:func:`~laplacebook.beyond.gaussian_effects.gaussian_effects`), but for those that
+            are normal in each group where the sites are too many for a grid; if there is no such set, the sites on
+            which the prior of another depends.
 
     Raises:
         ValueError: ``over`` names none of them, all of them, or what is no latent site.
@@ -51,6 +53,8 @@ def _found(density: ModelDensity) -> tuple[str, ...]:
         )
     priors = sources_of(density).priors
     chosen = set(latent) - set(effects) if effects else frozenset().union(*priors.values())
+    if effects and _size(density, chosen) not in SPACING:
+        chosen -= _of_groups(density, chosen)
     if not chosen:
         raise UnsupportedModel(
             f"Of the latent sites of {density.name}, {latent}, none is a Gaussian effect of an affine predictor, "
@@ -58,6 +62,17 @@ def _found(density: ModelDensity) -> tuple[str, ...]:
             remedy=f"name with over= the sites to integrate numerically; or use laplace({density.name}, ...).",
         )
     return tuple(name for name in latent if name in chosen)
+
+
+def _size(density: ModelDensity, names: Collection[str]) -> int:
+    return sum(site.size for site in density.sites if site.name in names)
+
+
+def _of_groups(density: ModelDensity, names: Collection[str]) -> set[str]:
+    """Those that are normal given a hyperparameter for all their entries, and are none of another site."""
+    priors = sources_of(density).priors
+    several = {site.name for site in density.sites if site.size > 1 and priors[site.name]}
+    return gaussian_priors(density, (several & set(names)) - frozenset().union(*priors.values()))
 
 
 def others_than(names: Sequence[str], density: ModelDensity, if_none: str) -> list[str]:

@@ -89,8 +89,9 @@ def nested(
     :func:`~laplacebook.diagnose` searches again.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
-    effects, fixed effects included, in which the predictor is affine; where there is none, the sites on
-    which another one's prior depends.
+    effects, fixed effects included, in which the predictor is affine, but for what is normal in each
+    group given other sites (the bend of a curve, the logarithm of a variance), where these are too many for
+    a grid; where there is none, the sites on which another one's prior depends.
 
     With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
     :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins at the mode of its

@@ -109,8 +109,8 @@ def maximize_evidence(
     Cholesky factor a step.
 
     It is a maximum where the Hessian with respect to the logarithms is negative definite, beyond the
-    error of its differences, and the gradient so small that the Newton step left is at most 1e-6 in every logarithm (0.01 in single
-    precision): the relative error of the hyperparameters.
+    error of its differences, and the gradient so small that the Newton step left is at most 1e-6 in
+    every logarithm (0.01 in single precision): the relative error of the hyperparameters.
 
     In the book: :eq:`neural-network-evidence`, :eq:`neural-network-alpha` and
     :eq:`neural-network-beta` of :doc:`/book/neural-network`.

@@ -12,6 +12,7 @@ from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.weighted_draws import WeightedDraws
 from laplacebook.fit.summary import summary_table, values_at
 
+_ROUNDING = 64  # units of it, within which the values of a constant lie: the diagonal of a correlation matrix
 _COLUMNS = ("reach", "mean", "error of the mean", "sd", "error of the sd")
 
 
@@ -50,12 +51,13 @@ def moments(approx: ByDraws, draws: WeightedDraws) -> tuple[Moments, ...]:
 
     columns: dict[str, dict[str, np.ndarray]] = {name: {} for name in _COLUMNS}
     for name, values in values_of.items():
+        rounding = _ROUNDING * np.finfo(values.dtype).eps
         values = values.reshape(len(values), -1).astype(float)
         mean = weights @ values
         spread = np.sqrt(weights @ (values - mean) ** 2)
         x = (values - mean) / spread
         found = (
-            np.ptp(values, axis=0),
+            np.ptp(values, axis=0) - rounding * np.max(np.abs(values), axis=0),
             (np.ravel(means[name]) - mean) / spread,
             np.hypot(error(x), approx.moment_error),
             np.log(np.ravel(spreads[name]) / spread),

@@ -171,6 +171,42 @@ def test_the_next_call_runs_no_model(monkeypatch):
     assert len(runs) == first > 0
 
 
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [(3, ("scale_v", "scale_k", "noise", "k")), (8, ("scale_v", "scale_k", "noise"))],
+)
+def test_curves_of_groups_are_effects_where_they_are_too_many_for_a_grid(groups, expected):
+    """The asymptote joins the predictor of an enzyme's curve; what bends it has a law of groups, too."""
+    concentration = np.array([0.1, 1.0, 10.0])
+
+    def enzyme(y):
+        scale_v, scale_k, noise = half("scale_v"), half("scale_k"), half("noise")
+        with numpyro.plate("subjects", groups, dim=-2):
+            v = numpyro.sample("v", dist.Normal(0, scale_v))
+            k = numpyro.sample("k", dist.Normal(0, scale_k))
+            mean = v - jnp.log(jnp.exp(k) + concentration)
+            with numpyro.plate("measurements", 3, dim=-1):
+                numpyro.sample("y", dist.Normal(mean, noise), obs=y)
+
+    density = ModelDensity.of(enzyme, (np.zeros((groups, 3)),))
+    assert hyperparameters_of(density, None) == expected
+
+
+def test_local_scales_of_effects_are_none_of_groups():
+    """Those of a horseshoe, however many, are hyperparameters of other sites."""
+
+    def horseshoe(y):
+        overall = half("overall")
+        with numpyro.plate("coefficients", 9):
+            local = numpyro.sample("local", dist.HalfCauchy(overall))
+            w = numpyro.sample("w", dist.Normal(0, local))
+        with numpyro.plate("rows", 9):
+            numpyro.sample("y", dist.Normal(w, 1), obs=y)
+
+    found = hyperparameters_of(ModelDensity.of(horseshoe, (np.zeros(9),)), None)
+    assert found == ("overall", "local")
+
+
 @pytest.fixture(scope="module")
 def _no_constants_in_double_precision():
     """Of NumPy's arrays, which JAX keeps as the first program that met them took them: so the last test here."""
@@ -185,3 +221,18 @@ def test_found_in_single_precision(case):
     with single_precision():
         found = hyperparameters_of(ModelDensity.of(model, narrow), None)
     assert found == tuple(expected)
+
+
+@pytest.mark.parametrize("centre", [0.0, 30.0, 1000.0])
+def test_a_prior_far_from_zero_is_seen_to_be_quadratic(centre):
+    """In single precision a step of 1e-4 from 30 is rounding."""
+
+    def groups(y):
+        mean, tau = site("mean", dist.Normal(centre, 2)), half("tau")
+        with numpyro.plate("groups", y.size):
+            z = numpyro.sample("z", dist.Normal(mean, tau))
+            numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+    with single_precision():
+        y = np.float32(centre + np.array([4.1, 5.2, 6.3, 3.9]))
+        assert hyperparameters_of(ModelDensity.of(groups, (y,)), None) == ("tau",)

@@ -256,6 +256,24 @@ def test_constants_are_left_out_and_unknown_moments_dashes():
     assert found.level == "good", found
 
 
+def test_a_diagonal_of_ones_is_a_constant_to_rounding():
+    """Of a correlation matrix it is computed from a factor."""
+
+    def model(y):
+        numpyro.sample("correlation", dist.LKJ(2, 2))
+        sd = numpyro.sample("sd", dist.HalfNormal(1))
+        with numpyro.plate("groups", y.size):
+            z = numpyro.sample("z", dist.Normal(0, sd))
+            numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+    found = lb.diagnose(
+        lb.nested(model, jnp.array([1.0, -2.0, 3.0]), over=["correlation", "sd"]), KEY
+    )
+    listed = [row["site"] for row in found.sites.rows() if "correlation" in row["site"]]
+    assert listed == ["correlation[0, 1]", "correlation[1, 0]"]
+    assert found.level == "good", found
+
+
 def test_in_single_precision():
     """About their mean effects lose digits where their scale is small, and chance decides k-hat."""
     case = MODELS["eight_schools"]
