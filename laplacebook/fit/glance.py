@@ -30,7 +30,10 @@ _COLUMNS = 10  # of a Hessian, that are soon computed
 
 
 def doubt_at_a_glance(
-    density: ModelDensity, mode_vector: Float[Array, " D"], precision: Precision
+    density: ModelDensity,
+    mode_vector: Float[Array, " D"],
+    precision: Precision,
+    by_values: bool = False,
 ) -> str | None:
     """Why not to trust q, by how many draws from the posterior 64 draws of q are worth; else None.
 
@@ -42,6 +45,7 @@ def doubt_at_a_glance(
         density: the log joint.
         mode_vector: shape (D,).
         precision: of q.
+        by_values: whether no search has compiled the Hessian, as where another curvature stands for it.
     """
     each = _INTEGRAL if density.only_gradients else 1
     if density.placement is not None or each * DRAWS * numbers_in((density, mode_vector)) > _WORK:
@@ -49,7 +53,7 @@ def doubt_at_a_glance(
     normal = np.random.default_rng(0).standard_normal((DRAWS, mode_vector.size))
     precision, mode = on_host((precision, mode_vector))
     points = np.asarray(mode + precision.whitened(normal.T.astype(mode.dtype)).T)
-    heights = _heights(density, points)
+    heights = _heights(density, points, by_values)
     if not np.all(heights < np.inf):
         return f"the log joint is not a number at some of {DRAWS} draws from it"
     beyond = np.count_nonzero(np.isneginf(heights))
@@ -69,11 +73,13 @@ def doubt_at_a_glance(
     return f"{DRAWS} draws from it are worth {worth:.0f} from the posterior{alone if told else ''}"
 
 
-def _heights(density: ModelDensity, points: Float[Numbers, "S D"]) -> Float[np.ndarray, " S"]:
+def _heights(
+    density: ModelDensity, points: Float[Numbers, "S D"], by_values: bool
+) -> Float[np.ndarray, " S"]:
     """The log joint at each point; of a small fit by the program that its search has compiled."""
     if density.only_gradients:
         return -np.array([slope_look(density, u).f for u in points])
-    if not is_small(density, points.shape[1]) or factorises(density, points[0]):
+    if by_values or not is_small(density, points.shape[1]) or factorises(density, points[0]):
         return np.asarray(at_many(_log_joint, (density,), points, progress_bar=False))
 
     seen = (seen_at(density, u) for u in points)

@@ -2,7 +2,6 @@
 
 from functools import partial
 from typing import Any
-from warnings import warn
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from laplacebook.base.checks import require_key, require_number
-from laplacebook.base.errors import DoubtfulFit, NonFinite, UnsupportedModel
+from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split, split_into
 from laplacebook.base.namespace import namespace
@@ -34,7 +33,9 @@ from laplacebook.predictive.averages import (
     tail_over_draws,
     told_below,
 )
+from laplacebook.predictive.doubts import warn_of_doubt
 from laplacebook.predictive.linearized import Linearized, linearize
+from laplacebook.predictive.of_components import components_to_ask, joined
 from laplacebook.predictive.outcomes import (
     labels_given,
     latent_values,
@@ -89,6 +90,9 @@ def predict(
 
     In the book: :prf:ref:`neural-network-predictive` of :doc:`/book/neural-network`; and
     :eq:`logistic-regression-one-dimension` of :doc:`/book/logistic-regression`.
+
+    For a :func:`~laplacebook.mixture` the other methods are those of its components, each linearised at its own
+    mode, joined by their shares: the default where the curvature is not the Hessian (an ensemble of networks).
 
     Args:
         approx: the fit, of :func:`~laplacebook.laplace` or one of its sisters, or of
@@ -148,7 +152,8 @@ def predict(
 
     Warns:
         DoubtfulFit: a diagnosis said that the fit is bad; or, for ``"monte_carlo"``, the fit was not
-            diagnosed and its :attr:`~LaplaceApproximation.doubt` says so.
+            diagnosed and its :attr:`~LaplaceApproximation.doubt` says so, or, with another curvature than
+            the Hessian, a look at 64 draws.
     """
     require_approximation(approx)
     if is_plain(approx.density):
@@ -167,6 +172,15 @@ def predict(
     own = {"method": method is not None, "key": key is not None, "site": site is not None}
     own |= {"num_samples": num_samples != _DRAWS, "with_spread": with_spread}
     density, new = approx.density, with_settings_of(approx.density.call, args, kwargs, own)
+    components = components_to_ask(approx, method)
+    if components:
+        each = [None] * len(components) if key is None else [*split(key, len(components))]
+        options: Any = {"num_samples": num_samples, "site": site, "with_spread": with_spread}
+        parts = [
+            predict(one, *args, method=method, key=k, **options, **kwargs)
+            for one, k in zip(components, each, strict=True)
+        ]
+        return joined(approx, parts)
     if not isinstance(approx, LaplaceApproximation):
         return _over_joint_draws(approx, new, method, key, num_samples, site, with_spread)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
@@ -183,7 +197,7 @@ def predict(
             f"There is no method {method!r} for the outcome of this model ({kind}"
             f"{', with_spread' * as_spread}); there are {', '.join(methods)}."
         )
-    _warn_of_doubt(approx, method)
+    warn_of_doubt(approx, method)
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
         found = outcome_over_draws(density, new, draws, site)
@@ -236,7 +250,7 @@ def _over_joint_draws(
     density = approx.density
     point = jax.ShapeDtypeStruct((density.dimension,), jnp.result_type(float))
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, point, key=to_new)
-    _warn_of_doubt(approx, "monte_carlo")
+    warn_of_doubt(approx, "monte_carlo")
     draws = approx.sample_vector(to_draw, (num_samples,))
     if shapes.grown:
         refuse_crossed_arguments(density, new, draws[0], site, key=to_new)
@@ -262,22 +276,6 @@ def _of_averages(
     mean, noise = _require_averages(found, has_mode)
     _require_noise(found.noise)
     return Prediction(mean, found.epistemic, noise, error, angle=kind == "angle")
-
-
-def _warn_of_doubt(approx: Approximation, method: str) -> None:
-    """Where the average is over a q of which a diagnosis said bad, or over draws and a few look so."""
-    if is_traced(approx) or method == "plug_in":
-        return
-    doubt = approx.doubt
-    one = isinstance(approx, LaplaceApproximation)
-    more = "lb.diagnose says more. " if one and "lb.diagnose" not in (doubt or "") else ""
-    if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
-        warn(
-            f"The fit of {approx.density.name} is doubtful, and so are averages over it: "
-            f"{doubt.removesuffix('.')}. {more}A sampler such as NumPyro's NUTS does not need the fit.",
-            DoubtfulFit,
-            stacklevel=3 if one else 4,
-        )
 
 
 def _require_key(
