@@ -236,16 +236,40 @@ def explain_no_maximum(
             ],
             remedy="leave one of them out of hyperparameters: it keeps the value that the fit has.",
         )
+    if np.sum(together) == 1 and not np.any(running):
+        return NotConverged(
+            f"The evidence is level, as far as can be told, as a function of {names[together][0]}. The search stood "
+            f"at {at}.",
+            causes=[
+                "a start so far away that nothing depends on it: a prior so narrow that it alone decides, or so wide "
+                "that it says nothing",
+                "data that say nothing of it",
+                *(["rounding, in single precision"] * bool(start.dtype == jnp.float32)),
+            ],
+            remedy="begin elsewhere, or fix that hyperparameter"
+            + (", or use numpyro.enable_x64()." if start.dtype == jnp.float32 else "."),
+        )
     if peak.level or np.any(running):
         widest = running if np.any(running) else np.abs(moved) == np.max(np.abs(moved))
         ends = [
             f"{name} goes to {'infinity' if up else 'zero'}"
             for name, up in zip(names[widest], moved[widest] > 0, strict=True)
         ]
+        stopped = bool(np.any(np.abs(moved) > 0.999 * FAR))
         return NotConverged(
             f"The evidence has no maximum that can be told from a level stretch: it rises, by less "
             f"and less, as {' and '.join(ends)}. The search stood at {at}.",
             causes=[
+                *(
+                    [
+                        f"a start so far from the maximum: no search goes beyond a factor of {np.exp(FAR):.0e}"
+                    ]
+                    * stopped
+                ),
+                *(
+                    ["rounding, in single precision: numpyro.enable_x64()"]
+                    * (start.dtype == jnp.float32)
+                ),
                 "data that say nothing of these parameters: their prior may be as narrow as it likes",
                 "a model that fits its data exactly: the noise may be as small as it likes",
                 "with refit=False a mode that was fitted with a quite different hyperparameter",

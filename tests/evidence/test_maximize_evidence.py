@@ -343,3 +343,12 @@ def test_arguments_of_another_type(rate, monkeypatch):
 def test_it_is_not_compiled(rate):
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda y: lb.maximize_evidence(lb.laplace(counts, y), {"power": 1.0}))(COUNTS)
+
+
+def test_a_start_where_nothing_depends_on_it_is_told():
+    far = {"prior_precision": 1e12, "noise_precision": 1.0}
+    fit = lb.laplace(bayesian_mlp, X, T, widths=(), prior_precision=1e12)
+    with pytest.raises(
+        lb.NotConverged, match="The evidence is level, as far as can be told"
+    ):
+        lb.maximize_evidence(fit, far, refit=True)
