@@ -57,15 +57,11 @@ def test_every_file_that_is_named_is_there(title):
 
 def entered(call):
     """The files of the package of which a function runs during a call; and what it returns."""
-    found = set()
+    functions = set()
 
     def note(frame, event, _):
-        file = Path(frame.f_code.co_filename)
-        of_function = (
-            frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        )  # not the body of a module or a class
-        if event == "call" and file.is_relative_to(PACKAGE) and of_function:
-            found.add(file.relative_to(PACKAGE).as_posix())
+        if event == "call":
+            functions.add(frame.f_code)
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -73,7 +69,10 @@ def entered(call):
         result = call()
     finally:
         sys.setprofile(before)
-    return found, result
+    # Not the body of a module or a class.
+    of_functions = (code for code in functions if code.co_flags & inspect.CO_OPTIMIZED)
+    files = {Path(code.co_filename) for code in of_functions}
+    return {f.relative_to(PACKAGE).as_posix() for f in files if f.is_relative_to(PACKAGE)}, result
 
 
 def test_one_call_goes_the_way_that_is_told():

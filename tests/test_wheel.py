@@ -57,9 +57,8 @@ def closure(requirements):
     return found
 
 
-def undeclared(names, distributions):
-    """Modules that neither Python nor one of the distributions brings."""
-    owners = packages_distributions()
+def undeclared(names, distributions, owners):
+    """Modules that neither Python nor one of the distributions brings, by whose modules are whose."""
     return sorted(
         name
         for name in names - sys.stdlib_module_names - JUPYTER - {"laplacebook"}
@@ -100,9 +99,10 @@ def test_chapters_import_what_the_wheel_brings(installed):
     declared = re.findall(r"^Requires-Dist: (.*)$", metadata.read_text(), re.M)
     distributions = closure(r for r in declared if "extra ==" not in r)
     assert {"jax", "numpyro", "numpy"} <= distributions
-    missing = {p.stem: undeclared(imports(code(p)), distributions) for p in CHAPTERS}
+    owners = packages_distributions()
+    missing = {p.stem: undeclared(imports(code(p)), distributions, owners) for p in CHAPTERS}
     assert {name: modules for name, modules in missing.items() if modules} == {}
-    assert undeclared({"mpmath", "os", "jax"}, distributions) == ["mpmath"]
+    assert undeclared({"mpmath", "os", "jax"}, distributions, owners) == ["mpmath"]
 
 
 def test_a_chapter_runs_outside_the_repository(installed, tmp_path):
