@@ -6,7 +6,7 @@ subset_of_weights, hessian_structure, prior_precision=2, sigma_noise=0.3)``, its
 posterior precision, its log marginal likelihood, and the covariance of the outputs at new inputs.
 """
 
-from functools import partial
+from functools import cache, partial
 from math import log, pi
 
 import jax
@@ -71,10 +71,11 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize(("likelihood", "structure"), GOLDEN)
-def test_as_laplace_torch(likelihood, structure):
+@cache
+def network(likelihood, last_layer):
+    """The density, the weights, the Jacobians of the outputs at the new inputs, and the log joint."""
     normal = likelihood == "normal"
-    network = partial(
+    model = partial(
         bayesian_mlp,
         widths=(3,),
         likelihood=likelihood,
@@ -82,24 +83,28 @@ def test_as_laplace_torch(likelihood, structure):
         prior_precision=2.0,
         noise_precision=0.3**-2,
     )
-    density = ModelDensity.of(network, (X, REAL if normal else LABELS))
+    density = ModelDensity.of(model, (X, REAL if normal else LABELS))
     u = WEIGHTS[likelihood]
-    if structure == "last_layer":
-        density = last_layer_of(density, u)
-        u, structure = u[9:], "dense"
+    if last_layer:
+        density, u = last_layer_of(density, u), u[9:]
     new = ModelDensity.of(
         density.model, (np.array(NEW[likelihood]), np.zeros(len(NEW[likelihood]), int))
     )
     jacobian = jax.jit(jax.jacobian(split_likelihood(new, u)[0]))
+    terms = jax.jit(density.terms)(u)
     jacobians = jacobian(u).reshape(len(NEW[likelihood]), -1, u.size)
+    return density, u, jacobians, terms.log_likelihood + terms.log_prior
 
-    precision = precision_at(density, u, Settings("gauss_newton", structure, batch_size=5))
-    covariance = jax.vmap(precision.covariance_of)(jacobians)
-    terms = density.terms(u)
-    evidence = terms.log_likelihood + terms.log_prior + u.size / 2 * log(2 * pi)
-    evidence -= precision.log_determinant() / 2
 
-    golden = GOLDEN[likelihood, "last_layer" if u.size < 13 else structure]
+@pytest.mark.parametrize(("likelihood", "structure"), GOLDEN)
+def test_as_laplace_torch(likelihood, structure):
+    density, u, jacobians, log_joint = network(likelihood, structure == "last_layer")
+    kind = "dense" if structure == "last_layer" else structure
+    precision = precision_at(density, u, Settings("gauss_newton", kind, batch_size=5))
+    covariance = jax.jit(jax.vmap(precision.covariance_of))(jacobians)
+    evidence = log_joint + u.size / 2 * log(2 * pi) - precision.log_determinant() / 2
+
+    golden = GOLDEN[likelihood, structure]
     upper = np.triu_indices(covariance.shape[-1])
     assert precision.log_determinant() == pytest.approx(golden[0], abs=1e-9)
     assert float(evidence) == pytest.approx(golden[1], abs=1e-9)
