@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import is_dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jaxtyping
@@ -63,6 +63,12 @@ numpyro.enable_x64()
 jaxtyped = jaxtyping.jaxtyped
 
 
+def has_shape(kind: Any) -> bool:
+    """Whether sizes are a part of a type, or of one that it is made of."""
+    of_jaxtyping = (getattr(kind, "__module__", None) or "").startswith("jaxtyping")
+    return of_jaxtyping or any(has_shape(part) for part in get_args(kind))
+
+
 def checked(function: Any = None, *, typechecker: Callable) -> Any:
     """``jaxtyping.jaxtyped`` in a third of its time, or less: its own matches arguments with names at every call.
 
@@ -79,7 +85,10 @@ def checked(function: Any = None, *, typechecker: Callable) -> Any:
         name: _destring_annotation(kind, function.__globals__) for name, kind in written.items()
     }
     typed = typechecker(function)
+    shaped = any(has_shape(kind) for kind in function.__annotations__.values())
     function.__annotations__ = written
+    if typed is function:
+        return function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -87,6 +96,8 @@ def checked(function: Any = None, *, typechecker: Callable) -> Any:
         if jaxtyping.config.jaxtyping_disable:
             return function(*args, **kwargs)
         try:
+            if not shaped:
+                return typed(*args, **kwargs)
             with jaxtyped("context"):
                 return typed(*args, **kwargs)
         except BeartypeCallHintViolation as error:
