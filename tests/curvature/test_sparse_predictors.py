@@ -85,7 +85,7 @@ def found(model):
     pattern = SparseHessian.of(density, point)
     parts = jax.device_get(pattern.parts_at(density, jnp.asarray(point)))
     whole = np.asarray(pattern.precision(parts).matrix)
-    exact = np.asarray(jax.hessian(lambda u: density.loss(u)[0])(jnp.asarray(point)))
+    exact = np.asarray(jax.jit(jax.hessian(lambda u: density.loss(u)[0]))(point))
     np.testing.assert_allclose(whole, exact, rtol=1e-10, atol=1e-10 * np.abs(exact).max())
     return pattern
 
