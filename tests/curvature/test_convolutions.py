@@ -81,7 +81,7 @@ def by_loops(x, kernel, layouts, options):
     of_kernel, of_output = layouts.split()[1:]
     axis = of_kernel.index("O")
     z = np.asarray(convolve(x, kernel, layouts, options))
-    of_inputs = jax.jacobian(lambda w: convolve(x, w, layouts, options))(kernel)
+    of_inputs = jax.jit(jax.jacobian(lambda w: convolve(x, w, layouts, options)))(kernel)
     of_inputs = np.moveaxis(np.asarray(of_inputs), z.ndim + axis, -1)
     mixing = np.cos(1.0 + np.arange(z[0].size * 2)).reshape(*z[0].shape, 2)
     space = [z.shape[i] for i, letter in enumerate(of_output) if letter not in "NC"]
@@ -253,10 +253,15 @@ def test_as_a_product_of_matrices_it_is_the_same(name):
     by_products = with_products(program)
     assert "conv_general_dilated" in primitives(program)
     assert "conv_general_dilated" not in primitives(jax.make_jaxpr(by_products)(w, x))
-    np.testing.assert_allclose(by_products(w, x), layer(w, x), rtol=1e-12)
-    slopes = (jax.grad(lambda *a, f=f: jnp.sin(f(*a)).sum(), (0, 1)) for f in (by_products, layer))
-    for found, expected in zip(*(slope(w, x) for slope in slopes), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    (found, slopes), (expected, known) = (
+        jax.jit(lambda *a, f=f: (f(*a), jax.grad(lambda *a: jnp.sin(f(*a)).sum(), (0, 1))(*a)))(
+            w, x
+        )
+        for f in (by_products, layer)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for slope, other in zip(slopes, known, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_convolution_with_groups_stays_one():

@@ -100,7 +100,8 @@ def network(likelihood, last_layer):
 def test_as_laplace_torch(likelihood, structure):
     density, u, jacobians, log_joint = network(likelihood, structure == "last_layer")
     kind = "dense" if structure == "last_layer" else structure
-    precision = precision_at(density, u, Settings("gauss_newton", kind, batch_size=5))
+    settings = Settings("gauss_newton", kind, batch_size=5)
+    precision = jax.jit(lambda d, u: precision_at(d, u, settings))(density, u)
     covariance = jax.jit(jax.vmap(precision.covariance_of))(jacobians)
     evidence = log_joint + u.size / 2 * log(2 * pi) - precision.log_determinant() / 2
 
