@@ -12,13 +12,14 @@ from laplacebook.base.checks import require_number, require_numbers
 from laplacebook.base.errors import NonFinite, UnsupportedModel
 from laplacebook.base.keys import split_into
 from laplacebook.base.progress import is_shown
+from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.numpyro_and_arviz import inference_data
 from laplacebook.fit.require_fit import require_approximation, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.observations import observed_sites
+from laplacebook.model.observations import observed_data
 
 _DENSE = 256  # coordinates: up to so many the metric is a whole matrix
 _DRAWS = 2048  # by which the covariance is known of what has no precision
@@ -101,16 +102,15 @@ def nuts(
         )
     to_start, to_run = split_into(key)
     starts = approx.sample_vector(to_start, (num_chains,))
-    potential = _Potential(density)
-    if not np.isfinite(jax.lax.map(jax.jit(potential), starts)).all():
+    if not np.isfinite([_log_joint(density, u) for u in starts]).all():
         raise NonFinite(
             f"The log joint of {density.name} is not finite at a draw of the approximation, where a chain would begin.",
             causes=["an approximation that is wide where the model is not defined"],
             remedy="try another key; or make the model finite everywhere, or its prior say where it is.",
         )
     covariance = _covariance(approx)
-    kernel = NUTS(
-        potential_fn=potential,
+    kernel = _Kernel(
+        potential_fn=_Potential(density),
         inverse_mass_matrix=jnp.asarray(covariance, starts.dtype),
         dense_mass=covariance.ndim == 2,
     )
@@ -130,9 +130,23 @@ def nuts(
     told = sampler.get_extra_fields(group_by_chain=True)
     statistics = {name: np.asarray(told[field]) for field, name in _STATISTICS.items()}
     statistics["lp"] = -statistics["lp"]
-    observed = observed_sites(density, starts[0])
-    data = {name: site["value"] for name, site in observed.items()}
+    data = jax.device_get(observed_data(density, starts[0]))
     return inference_data(posterior, sample_stats=statistics, observed_data=data)
+
+
+class _Kernel(NUTS):
+    """NumPyro's, whose start, otherwise run op by op with a program for each, is one program."""
+
+    def init(
+        self, rng_key: Array, num_warmup: int, init_params: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        def init(keys: Array, starts: Array) -> Any:
+            return super(_Kernel, self).init(keys, num_warmup, starts, *args, **kwargs)
+
+        return jit_quickly(init)(rng_key, init_params)
+
+
+_log_joint: Any = jit_quickly(ModelDensity.log_joint)
 
 
 class _Potential:

@@ -23,7 +23,7 @@ from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import wrapped
-from laplacebook.model.observations import observed_sites, scaled_sites
+from laplacebook.model.observations import observed_data, observed_sites, scaled_sites
 
 
 class _LaplaceGuide(AutoLaplaceApproximation):
@@ -92,10 +92,8 @@ def to_arviz(
         ImportError: ArviZ is not installed.
         UnsupportedModel: either is asked of a model that observes no data.
     """
-    observed = observed_sites(density, density.start())
-    groups: dict[str, dict[str, Any]] = {
-        "observed_data": {name: site["value"] for name, site in observed.items()}
-    }
+    observed = observed_data(density, density.start())
+    groups: dict[str, dict[str, Any]] = {"observed_data": observed}
     if (log_likelihood or posterior_predictive) and not observed:
         raise UnsupportedModel(
             f"{density.name} observes no data, so there is no log likelihood of each, and none to draw.",
@@ -119,7 +117,7 @@ def to_arviz(
     return inference_data(**one_chain)
 
 
-def _require_each(density: ModelDensity, observed: Mapping[str, dict]) -> None:
+def _require_each(density: ModelDensity, observed: Mapping[str, Array]) -> None:
     """Refuse a model whose likelihood is not that of each datum.
 
     Raises:

@@ -65,6 +65,17 @@ def observed_sites(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, di
     return {name: site for name, site in observed.items() if np.size(site["value"])}
 
 
+@jit_quickly
+def observed_data(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, Array]:
+    """What the observed sites of a model hold, by name.
+
+    Args:
+        density: a model and its arguments.
+        u: where the model runs, shape (D,).
+    """
+    return {name: site["value"] for name, site in observed_sites(density, u).items()}
+
+
 def observed_numbers(density: ModelDensity, u: Float[Array, " D"]) -> np.ndarray | None:
     """All numbers that a model observes and no mask hides, sorted.
 

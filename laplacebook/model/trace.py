@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +39,7 @@ def valid_parameters(trace: Mapping[str, dict]) -> Bool[Array, ""]:
     """Whether all parameters of all distributions of a trace of a model are valid, and no scale is negative."""
     checks = [p.valid for site in _samples(trace) for p in parameters(site["fn"])]
     checks += [~_turned_over(site) for site in _samples(trace)]
-    return jnp.array([holds(check) for check in checks]).all()
+    return reduce(jnp.logical_and, map(holds, checks), jnp.ones((), bool))
 
 
 def _turned_over(site: dict) -> Bool[Array, "..."]:
@@ -49,7 +50,7 @@ def _turned_over(site: dict) -> Bool[Array, "..."]:
 def supported_data(trace: Mapping[str, dict]) -> Bool[Array, ""]:
     """Whether all data of a trace of a model lie in the supports of their distributions."""
     observed = (site for site in _samples(trace) if site["is_observed"])
-    return jnp.array([supports_data(site) for site in observed]).all()
+    return reduce(jnp.logical_and, map(supports_data, observed), jnp.ones((), bool))
 
 
 def _samples(trace: Mapping[str, dict]) -> Iterator[dict]:

@@ -348,7 +348,5 @@ def test_it_is_not_compiled(rate):
 def test_a_start_where_nothing_depends_on_it_is_told():
     far = {"prior_precision": 1e12, "noise_precision": 1.0}
     fit = lb.laplace(bayesian_mlp, X, T, widths=(), prior_precision=1e12)
-    with pytest.raises(
-        lb.NotConverged, match="The evidence is level, as far as can be told"
-    ):
+    with pytest.raises(lb.NotConverged, match="The evidence is level, as far as can be told"):
         lb.maximize_evidence(fit, far, refit=True)
