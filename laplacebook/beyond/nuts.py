@@ -14,7 +14,7 @@ from laplacebook.base.keys import split_into
 from laplacebook.base.progress import is_shown
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.approximation import Approximation
-from laplacebook.fit.numpyro_and_arviz import inference_data
+from laplacebook.fit.numpyro_and_arviz import arviz_for, inference_data
 from laplacebook.fit.require_fit import require_approximation, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import values_at
@@ -70,7 +70,8 @@ def nuts(
     Raises:
         TypeError: ``approx`` is no approximation; ``key`` is no random key.
         ValueError: a number is none; ``approx`` is a batch; within a compiled program.
-        UnsupportedModel: the fit is in the constrained space, or one of maximum likelihood.
+        UnsupportedModel: the fit is in the constrained space, or one of maximum likelihood; a site is called
+            ``chain`` or ``draw``.
         ImportError: ArviZ is not installed.
         NonFinite: the log joint is not finite where a chain would begin.
         LaplaceError: the fit failed.
@@ -100,6 +101,7 @@ def nuts(
             "This fit is in the constrained space, whose edges stop the sampler.",
             remedy='fit with space="unconstrained", the default.',
         )
+    arviz_for(site.name for site in density.sites)  # before the sampling, whose draws it is to hold
     to_start, to_run = split_into(key)
     starts = approx.sample_vector(to_start, (num_chains,))
     if not np.isfinite([_log_joint(density, u) for u in starts]).all():

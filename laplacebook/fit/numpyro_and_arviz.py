@@ -1,8 +1,9 @@
 """Hand an approximation to the rest of NumPyro, as the guide that it already knows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from inspect import signature
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -173,7 +174,27 @@ def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) ->
         ImportError: ArviZ is not installed.
         UnsupportedModel: a site has the name of one of ArviZ's axes.
     """
-    taken = [name for name in posterior if name in ("chain", "draw")]
+    arviz = arviz_for(posterior)
+    filled: dict[str, Any] = {
+        "posterior": dict(posterior),
+        **{name: dict(x) for name, x in groups.items() if x},
+    }
+    if "posterior" in signature(arviz.from_dict).parameters:  # ArviZ 0.x
+        return arviz.from_dict(**filled)
+    return arviz.from_dict(filled)
+
+
+def arviz_for(names: Iterable[str]) -> ModuleType:
+    """ArviZ, where its container can hold draws of such sites.
+
+    Args:
+        names: of the sites.
+
+    Raises:
+        ImportError: ArviZ is not installed.
+        UnsupportedModel: a site has the name of one of ArviZ's axes.
+    """
+    taken = [name for name in names if name in ("chain", "draw")]
     if taken:
         raise UnsupportedModel(
             f"A site is called {taken[0]!r}, as ArviZ calls the axis of its draws.",
@@ -183,10 +204,4 @@ def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) ->
         import arviz
     except ImportError as error:
         raise ImportError("to_arviz() needs ArviZ: pip install arviz") from error
-    filled: dict[str, Any] = {
-        "posterior": dict(posterior),
-        **{name: dict(x) for name, x in groups.items() if x},
-    }
-    if "posterior" in signature(arviz.from_dict).parameters:  # ArviZ 0.x
-        return arviz.from_dict(**filled)
-    return arviz.from_dict(filled)
+    return arviz

@@ -108,3 +108,11 @@ def test_a_start_where_there_is_no_density_is_refused():
     )
     with pytest.raises(lb.NonFinite, match="where a chain"):
         lb.nuts(fit, KEY, num_chains=16)
+
+
+@pytest.mark.parametrize("name", ["chain", "draw"])
+def test_a_site_with_the_name_of_an_axis_is_refused_before_the_sampling(name, monkeypatch):
+    monkeypatch.setattr(verb, "MCMC", None)
+    fit = lb.laplace(lambda: numpyro.sample(name, dist.Normal(0, 1)))
+    with pytest.raises(lb.UnsupportedModel, match=f"A site is called '{name}'"):
+        lb.nuts(fit, KEY)
