@@ -16,7 +16,7 @@ from laplacebook.curvature.settings import DENSE_HESSIAN
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.require_fit import require_converged
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.fit.summary import made_of
+from laplacebook.fit.summary import left_of_curvature
 from laplacebook.model.observations import Observed, observed, same_numbers, scaled_sites
 from laplacebook.model.plain_function import is_plain
 
@@ -142,13 +142,7 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
     Raises:
         LaplaceError: two models were fitted with different curvatures or structures.
     """
-    kinds = {
-        row.name: made_of(getattr(row.approx, "settings", DENSE_HESSIAN)).replace(
-            ", sparse", ", dense"
-        )
-        for row in rows
-        if row.approx is not None
-    }
+    kinds = {row.name: _curvature(row.approx) for row in rows if row.approx is not None}
     if len({*kinds.values()}) > 1:
         listed = ", ".join(f"'{name}' with {kind}" for name, kind in kinds.items())
         raise LaplaceError(
@@ -158,6 +152,11 @@ def refuse_other_curvature(rows: Sequence[Contender]) -> None:
             remedy="fit all models in the same way. Where you know what you compare, pass the number "
             "approx.log_evidence instead of approx.",
         )
+
+
+def _curvature(approx: Approximation) -> str:
+    """Of a mixture that of its components."""
+    return left_of_curvature(next((one.settings for one in approx.gaussians), DENSE_HESSIAN))
 
 
 def _data(row: Contender) -> Observed | None:

@@ -232,6 +232,11 @@ def made_of(settings: Settings) -> str:
     return f"{settings.curvature.replace('_', ' ')} curvature, {structure}{rank}"
 
 
+def left_of_curvature(settings: Settings) -> str:
+    """What an evidence has of the curvature, in words: a sparse Hessian is as whole as a dense one."""
+    return made_of(settings).replace(", sparse", ", dense")
+
+
 def settings_lines(settings: Settings) -> list[str]:
     """Lines that name a curvature that is not the whole Hessian, and the tolerance if it was given."""
     lines = [] if made_of(settings) == made_of(DENSE_HESSIAN) else [made_of(settings)]

@@ -257,3 +257,19 @@ def test_small_numbers_count_beside_large_ones():
     one, other = (np.array([a, b, 1000], np.float32) for a, b in ((0.001, 0.002), (0.0025, 0.0005)))
     assert not same_numbers(np.sort(one), np.sort(other))
     assert same_numbers(np.sort(one), np.sort(one.astype(float)))
+
+
+def test_a_mixture_has_the_curvature_of_its_components():
+    def pair(y):
+        x = numpyro.sample("x", dist.Normal(0, 3).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(x @ jnp.array([[1.0, 0.5], [0.5, 1.0]]), 1), obs=y)
+
+    y = np.array([2.0, 1.0])
+    whole, part = lb.laplace(pair, y), lb.laplace(pair, y, structure="diagonal")
+    mixture = lb.mixture(part)
+    with pytest.raises(
+        lb.LaplaceError, match=r"'mixture'\s+with\s+hessian\s+curvature,\s+diagonal"
+    ):
+        lb.compare({"mixture": mixture, "fit": whole})
+    assert len(lb.compare({"mixture": mixture, "fit": part}).rows()) == 2
+    assert len(lb.compare({"mixture": lb.mixture(whole), "fit": whole}).rows()) == 2
