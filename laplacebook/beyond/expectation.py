@@ -22,7 +22,7 @@ from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
 from laplacebook.beyond.mean_over_draws import a_point, mean_over_draws, not_finite
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.evidence.corrected_evidence import corrected_evidence
-from laplacebook.evidence.expansion import why_not_expanded
+from laplacebook.evidence.expansion import dense, why_not_expanded
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.function_of_sites import call_of, numbers_at, shape_of, varies
 from laplacebook.fit.require_fit import require_approximation
@@ -217,7 +217,7 @@ def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct)
     if not jnp.issubdtype(form.dtype, jnp.floating):
         return f"{g.name} returns {form.dtype}, which has no derivative"
     with twice_differentiable("three times"):
-        terms = on_host(terms_of(density, g, mode, one.precision))
+        terms = on_host(terms_of(density, g, mode, dense(one.precision)))
     defined(terms.ratios, density.name, "points on lines through the mode")
     flat = terms.flat.any() & varies(density, g, mode)
     if is_traced(flat):
@@ -241,7 +241,7 @@ class _Mean(NamedTuple):
 def _mean_about(one: LaplaceApproximation, g: Call, terms: Terms, method: str) -> _Mean:
     value, sound = terms.at + terms.delta, np.array(True)
     if method == "tierney_kadane":
-        fit = one.density, one.mode_vector, one.precision
+        fit = one.density, one.mode_vector, dense(one.precision)
         value, found = on_host(ratio_of_evidences(fit[0], g, *fit[1:], terms.at))
         sound = (found & terms.one_sign).all()
     apart = terms.at + terms.told - value

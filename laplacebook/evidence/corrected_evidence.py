@@ -14,7 +14,14 @@ from laplacebook.base.pytrees import from_host, is_traced, loud, on_host
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.base.weights import defined
 from laplacebook.curvature.hessian import twice_differentiable
-from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of, require_expansion
+from laplacebook.evidence.expansion import (
+    along,
+    at_rows,
+    dense,
+    lines_at,
+    loss_of,
+    require_expansion,
+)
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.require_fit import require_fit, require_proper
 from laplacebook.fit.result import LaplaceApproximation
@@ -98,7 +105,7 @@ def _about_one(approx: LaplaceApproximation) -> Corrected:
     require_expansion(approx, DIMENSIONS, "use importance_sampling(approx, key)")
     with twice_differentiable("four times"):
         correction, ratios, left_out = on_host(
-            _expanded(approx.density, approx.mode_vector, approx.precision)
+            _expanded(approx.density, approx.mode_vector, dense(approx.precision))
         )
     defined(ratios, approx.density.name, "points on lines through the mode")
     truncation = namespace(correction).maximum(correction**2, left_out)

@@ -14,6 +14,7 @@ from laplacebook.base.quick import numbers_in
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import made_of
 from laplacebook.gaussian.precision import DensePrecision, Precision
+from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
 
 _LINES = 32  # at least
@@ -118,12 +119,20 @@ def why_not_expanded(approx: LaplaceApproximation, most: int) -> str | None:
         approx: the fit.
         most: how many coordinates, at most.
     """
-    if approx.settings.curvature != "hessian" or not isinstance(approx.precision, DensePrecision):
+    kept = isinstance(approx.precision, DensePrecision | SparsePrecision)
+    if approx.settings.curvature != "hessian" or not kept:
         return f"the fit has not the whole Hessian but {made_of(approx.settings)}"
     if approx.density.only_gradients:
         return "the integral by a sparse precision has one derivative, not four"
     size = approx.mode_vector.shape[-1]
     return f"D = {size} is above {most}" if size > most else None
+
+
+def dense(precision: Precision) -> Precision:
+    """The same as a matrix, where it is a sparse one of few coordinates."""
+    if not isinstance(precision, SparsePrecision):
+        return precision
+    return DensePrecision.of(precision.matrix)
 
 
 def require_expansion(approx: LaplaceApproximation, most: int, remedy: str) -> None:

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -134,3 +136,20 @@ def test_a_mixture_whose_shares_have_no_expansion_is_left_to_draws():
         "draws",
         "the evidences about the modes, by which they are weighted, have none",
     )
+
+
+@pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
+def test_a_sparse_hessian_is_whole(method):
+    def counts(y):
+        rate = numpyro.sample("rate", dist.Gamma(2, 1).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Poisson(rate).to_event(1), obs=y)
+
+    found, expected = (
+        lb.expectation(
+            lb.laplace(counts, np.array([3, 5, 9]), structure=s), lambda s: s["rate"], method=method
+        )
+        for s in ("sparse", "dense")
+    )
+    np.testing.assert_allclose(found.value, [2.5, 3.5, 5.5], rtol=0.01)
+    np.testing.assert_allclose(found.value, expected.value)
+    np.testing.assert_allclose(found.truncation, expected.truncation, rtol=1e-6)

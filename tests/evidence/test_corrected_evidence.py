@@ -312,6 +312,18 @@ def test_another_precision_than_the_whole_hessian_is_refused(options):
         lb.corrected_evidence(approx)
 
 
+def test_a_sparse_hessian_is_whole():
+    sparse, dense = (
+        lb.laplace(logistic, FEATURES, LABELS, structure=s) for s in ("sparse", "dense")
+    )
+    for found, expected in (
+        (lb.corrected_evidence(sparse), lb.corrected_evidence(dense)),
+        (jax.jit(lb.corrected_evidence)(sparse), lb.corrected_evidence(dense)),
+    ):
+        assert found.value == pytest.approx(float(expected.value))
+        assert found.truncation == pytest.approx(float(expected.truncation))
+
+
 def test_what_has_no_evidence_is_refused():
     with pytest.raises(lb.UnsupportedModel, match="left out"):
         lb.corrected_evidence(lb.maximum_likelihood(coin, TOSSES))
