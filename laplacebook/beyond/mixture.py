@@ -18,14 +18,19 @@ from laplacebook.base.namespace import logsumexp as host_logsumexp
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.beyond.by_draws import ByDraws
+from laplacebook.fit.digest import is_key
 from laplacebook.fit.functions import number_of_draws
 from laplacebook.fit.laplace import by_height, distinct, log_joint
 from laplacebook.fit.require_fit import require_fit, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import save
-from laplacebook.fit.summary import improper_evidence
+from laplacebook.fit.summary import improper_evidence, left_of_curvature
 from laplacebook.gaussian.precision import Precision
+from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.fingerprint import is_data
+from laplacebook.model.observations import observed_numbers, same_numbers
+from laplacebook.model.plain_function import is_plain
 
 KIND = "mixture"  # in the header of a file
 _ROWS = 10  # shares that are printed
@@ -58,7 +63,8 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
     Raises:
         TypeError: one of them is no Laplace approximation.
         ValueError: there is none; one is a batch; they are of other models or data, in other spaces or of other
-            curvatures; within a compiled program.
+            curvatures (rows at a time and tolerances may differ, and a sparse Hessian is as whole as a dense one);
+            within a compiled program.
         LaplaceError: a fit failed.
 
     >>> import numpyro, numpyro.distributions as dist
@@ -103,9 +109,16 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
                 f"{first.space}, and {fit.density.name}, {fit.space}. A mixture is of one posterior; lb.compare "
                 "compares several."
             )
-        if fit.settings != first.settings:
+        kinds = left_of_curvature(first.settings), left_of_curvature(fit.settings)
+        if kinds[0] != kinds[1]:
             raise ValueError(
-                f"The fits have other curvatures or structures: {first.settings} and {fit.settings}."
+                f"The fits have other curvatures or structures: {' and '.join(kinds)}."
+            )
+        if not _same_data(first, fit):
+            raise ValueError(
+                f"The fits are of other models or other data: the numbers that {fit.density.name} is called with, or "
+                "observes, differ. A mixture is of one posterior, and of its data in one order; lb.compare compares "
+                "several."
             )
         here = float(_log_joint(first.density, fit.mode_vector))
         there = log_joint(fit)
@@ -115,6 +128,34 @@ def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
                 f"The fits are of other models or other data: at the mode of one of them its log joint is {there:.8g}, "
                 f"and that of the first {here:.8g}. A mixture is of one posterior; lb.compare compares several."
             )
+
+
+def _same_data(first: LaplaceApproximation, fit: LaplaceApproximation) -> bool:
+    """Whether the numbers among the arguments are the same or, of another function or form, the observed ones."""
+    one, other = first.density, fit.density
+    if one is other or one.placement is not None or other.placement is not None:
+        return True
+    given, numbers = _numbers_in(one.call), _numbers_in(other.call)
+    if one.call.fixed_function == other.call.fixed_function and len(given) == len(numbers):
+        return all(map(_are_equal, given, numbers))
+    if is_plain(one) or is_plain(other):
+        return True
+    seen = observed_numbers(one, first.mode_vector)
+    numbers_seen = observed_numbers(other, fit.mode_vector)
+    return seen is None or numbers_seen is None or _are_equal(seen, numbers_seen)
+
+
+def _numbers_in(call: Call) -> list[np.ndarray]:
+    """Those among the arguments, one array each."""
+    leaves = [
+        x for x in jax.tree.leaves(call.arguments) if is_data(x) or isinstance(x, int | float)
+    ]
+    known = [np.ravel(np.asarray(x)) for x in leaves if not is_key(x)]
+    return [x if x.dtype.kind == "f" else x.astype(float) for x in known if x.dtype.kind in "biuf"]
+
+
+def _are_equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one, other, equal_nan=True) or same_numbers(one, other)
 
 
 @jit_quickly

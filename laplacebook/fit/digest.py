@@ -31,14 +31,15 @@ def digests(
     if density.placement is not None:
         return {}, np.empty((0, WIDTH))
     named = zip(density.call.array_names, density.call.arrays, strict=True)
-    arrays = {name: x for name, x in named if np.ndim(x) and not _is_key(x)}
+    arrays = {name: x for name, x in named if np.ndim(x) and not is_key(x)}
     observed = observed_numbers(density, u)
     rows = [] if observed is None else [digest(observed)]
     return {name: digest(x) for name, x in arrays.items()}, np.reshape(rows, (-1, WIDTH))
 
 
-def _is_key(array: Array) -> bool:
-    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+def is_key(x: Any) -> bool:
+    """Whether an argument is a random key, of which there are no numbers."""
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def digest(numbers: Any) -> Float[np.ndarray, " K"]:

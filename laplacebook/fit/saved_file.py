@@ -104,6 +104,7 @@ def save(
         "certificate": [field.name for field in fields(approx.certificate)],
         "settings": asdict(approx.settings),
         "other_modes": len(approx.other_modes),
+        "settings_of_others": [asdict(other.settings) for other in approx.other_modes],
         **beside,
     }
     arrays = _arrays(approx)
@@ -256,10 +257,13 @@ def stored_modes(archive: Archive) -> list[Stored]:
 
 
 def _parse_all(archive: Archive) -> list[Stored]:
-    groups = [archive.arrays]
-    for i in range(archive.header.get("other_modes", 0)):
-        groups.append(within(archive.arrays, f"{_OTHER}{i}/"))
-    return [_parse(archive._replace(arrays=group)) for group in groups]
+    header, found = archive.header, [_parse(archive)]
+    number = header.get("other_modes", 0)
+    settings = header.get("settings_of_others", [header["settings"]] * number)
+    for i, one in zip(range(number), settings, strict=True):
+        other = within(archive.arrays, f"{_OTHER}{i}/")
+        found.append(_parse(archive._replace(header={**header, "settings": one}, arrays=other)))
+    return found
 
 
 def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:

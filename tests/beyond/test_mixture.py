@@ -1,5 +1,7 @@
 """Several modes, each a Gaussian weighted by its evidence."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
+from tests.models import single_precision
 
 KEY = jax.random.key(0)
 GRID = np.linspace(-9, 9, 90_001)
@@ -94,3 +97,64 @@ def test_a_diagnosis_finds_the_mode_that_is_missing(both):
     assert found.level == "bad"
     assert "1 other mode holds 23% of the evidence" in found.verdict
     assert lb.diagnose(lb.mixture(both), KEY).level == "good"
+
+
+def pairs(y, scale=1.0):
+    x = numpyro.sample("x", dist.Normal(0.5, 3).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x**2, scale).to_event(1), obs=y)
+
+
+def test_fits_by_the_same_curvature_are_joined(tmp_path):
+    """However they keep it, and however near to their modes they are."""
+    y, left, right = np.array([9.0, 4.0]), {"x": [-3.0, 2.0]}, {"x": [3.0, 2.0]}
+    dense, sparse = (
+        lb.laplace(pairs, y, start=start, structure=structure)
+        for start, structure in ((left, "dense"), (right, "sparse"))
+    )
+    joined = lb.mixture([dense, sparse])
+    expected = np.logaddexp(float(dense.log_evidence), float(sparse.log_evidence))
+    assert joined.log_evidence == pytest.approx(expected)
+    rough = {"curvature": "gauss_newton", "tolerance": 0.3}
+    near = lb.laplace(pairs, y, start=left, **rough)
+    exact = lb.laplace(pairs, y, start=right, curvature="gauss_newton", batch_size=1)
+    for one in (joined, lb.mixture([near, exact])):
+        one.save(tmp_path / "mixture.npz")
+        loaded = lb.load(tmp_path / "mixture.npz", pairs, y)
+        assert [c.settings for c in loaded.components] == [c.settings for c in one.components]
+        assert len({c.settings for c in one.components}) == 2
+
+
+def a_line(x, y):
+    a, b = (numpyro.sample(name, dist.Normal(0, 10)) for name in "ab")
+    numpyro.sample("y", dist.Normal(a + b * x, 1), obs=y)
+
+
+def test_other_data_are_refused_in_single_precision():
+    """Of a log joint of -28,500 single precision tells ten nats."""
+    rng = np.random.default_rng(0)
+    x, noise = rng.normal(size=(2, 20_000))
+    y = 1 + 2 * x + noise
+    with single_precision():
+        fit = lb.laplace(a_line, x, y)
+        for other in ((x, y + 0.01), (x + 1e-3, y), (x[:-1], y[:-1])):
+            with pytest.raises(ValueError, match="is called with"):
+                lb.mixture([fit, lb.laplace(a_line, *other)])
+        with pytest.raises(ValueError, match="or\\s+observes"):
+            lb.mixture([fit, lb.laplace(partial(a_line, x), y + 0.01)])
+        for model, *data in ((a_line, x, y), (partial(a_line, x), y)):
+            assert len(lb.mixture([fit, lb.laplace(model, *data)]).components) == 1
+
+
+def test_data_that_a_mask_hides_may_be_nan():
+    def masked(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.handlers.mask(mask=~jnp.isnan(y)):
+            numpyro.sample("y", dist.Normal(mean, 1), obs=jnp.where(jnp.isnan(y), 0, y))
+
+    y = np.array([1.0, np.nan])
+    assert len(lb.mixture([lb.laplace(masked, y), lb.laplace(masked, y.copy())]).components) == 1
+
+
+def test_other_numbers_that_are_no_arrays_are_refused():
+    with pytest.raises(ValueError, match="is called with"):
+        lb.mixture([lb.laplace(pairs, np.ones(2), s) for s in (1.1, 1.1 + 1e-9)])
