@@ -1,12 +1,12 @@
 """A number by an expansion, which never travels without the scale of what the expansion leaves out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, isfinite, log10
 from typing import Any
 
 import numpy as np
 
-from laplacebook.base.pytrees import is_traced, register_dataclass
+from laplacebook.base.pytrees import STATIC, is_traced, register_dataclass
 
 
 @register_dataclass
@@ -20,6 +20,7 @@ class Corrected:
         value: the number, its correction included.
         correction: what the terms beyond Laplace's approximation add.
         truncation: the scale of what is left out, 0 or more: no standard error, since it is no chance.
+        doubt: what is known against the fit, a verdict of bad or modes elsewhere; or None. It is printed.
 
     >>> Corrected(-4.70059, 0.0297, 0.00088)
     -4.7006, corrected by 0.0297; leaves out about 0.0009
@@ -28,16 +29,21 @@ class Corrected:
     value: Any
     correction: Any
     truncation: Any
+    doubt: str | None = field(default=None, metadata=STATIC, kw_only=True)
 
     def __repr__(self) -> str:
         if is_traced(self.value) or np.ndim(self.value):
             numbers = f"value={self.value}, correction={self.correction}"
-            return f"{type(self).__name__}({numbers}, truncation={self.truncation})"
+            return f"{type(self).__name__}({numbers}, truncation={self.truncation}){self._doubtful}"
         digits = digits_of(self.truncation)
         return (
             f"{self.value:.{digits}f}, corrected by {self.correction:.{digits}f}; leaves out about "
-            f"{self.truncation:.{digits}f}"
+            f"{self.truncation:.{digits}f}{self._doubtful}"
         )
+
+    @property
+    def _doubtful(self) -> str:
+        return "" if self.doubt is None else f"; doubtful: {self.doubt}"
 
 
 def digits_of(scale: Any) -> int:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_key, require_numbers, require_sample_shape
-from laplacebook.base.quick import in_full_precision
+from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.functions import (
@@ -40,7 +40,7 @@ class ByDraws(Approximation):
     (``_draw``), and what is told below its table (``_lines``).
     """
 
-    _diagnosed: ClassVar[str | None] = None
+    _asked: ClassVar[bool] = False  # whether a diagnosis was made, be it open
 
     @property
     @abstractmethod
@@ -223,19 +223,38 @@ class ByDraws(Approximation):
             for name, v in draws.items()
         }
 
-    def remember(self, verdict: str | None) -> None:
-        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if good, None if open."""
-        object.__setattr__(self, "_diagnosed", verdict)
+    def remember(self, verdict: str | None, unseen: str | None = None) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit.
+
+        Args:
+            verdict: empty if good, None if open.
+            unseen: what of it is bad about modes elsewhere.
+        """
+        kept = {"_diagnosed": verdict, "_unseen": unseen, "_asked": True}
+        vars(self).update(kept)  # around the frozen dataclass
+
+    @property
+    def inherited(self) -> str | None:
+        """A verdict on what it is made of, which holds until it is diagnosed itself; or None."""
+        return None
+
+    @property
+    def known_doubt(self) -> str | None:
+        """What is known against it without another look: the verdict of a diagnosis, or modes elsewhere."""
+        if not is_eager():
+            return None
+        return super().known_doubt or (None if self._asked else self.inherited)
 
     @property
     def doubt(self) -> str | None:
         """Why to doubt the approximation, or None; it is printed below it, and below a comparison.
 
-        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad; where it was not asked, or
-        said usable, what is seen at a glance. None is no proof.
+        The verdict of :func:`~laplacebook.diagnose`, if that was asked and said bad, of it or of what it is made of;
+        where it was not asked, or said usable, what is seen at a glance. None is no proof.
         """
-        if self._diagnosed is not None:
-            return f"diagnosed {self._diagnosed}" if self._diagnosed else None
+        known = self.known_doubt
+        if known is not None or self._diagnosed is not None:
+            return known
         return self.doubt_at_a_glance
 
     def __repr__(self) -> str:

@@ -49,6 +49,8 @@ class Expectation(Corrected):
         value: E g, of the shape of what g returns.
         correction: how far that is from g at the mode (the highest, of several by draws); NaN where there is none.
         truncation: the scale of what is left out; zero of draws, which leave out nothing.
+        doubt: what is known against the approximation, a verdict of bad (not of draws, whose weights were looked at)
+            or modes elsewhere; or None. It is printed.
         standard_error: of draws; None of an expansion, in which nothing is drawn.
         method: ``"delta"``, ``"tierney_kadane"`` or ``"draws"``.
         why: it was that one.
@@ -62,13 +64,15 @@ class Expectation(Corrected):
         known = not is_traced(self.value) and not np.ndim(self.value)
         if self.standard_error is not None:
             error = Estimate(self.value, self.standard_error)
-            return f"{error if known else repr(error)} by {self.method} ({self.why})"
+            return (
+                f"{error if known else repr(error)} by {self.method} ({self.why}){self._doubtful}"
+            )
         if known:
             digits = digits_of(self.truncation)
             value = f"{self.value:.{digits}f}, leaves out about {self.truncation:.{digits}f},"
         else:
             value = f"Expectation(value={self.value}, truncation={self.truncation})"
-        return f"{value} by {self.method} ({self.why})"
+        return f"{value} by {self.method} ({self.why}){self._doubtful}"
 
 
 def expectation(
@@ -291,7 +295,8 @@ def _by_expansion(
                 for x in (value, value - mean.at, truncation)
             )
             why = "; ".join(said) if method is None else _ASKED
-            return Expectation(value, correction, truncation, method=used, why=why)
+            doubt = approx.known_doubt
+            return Expectation(value, correction, truncation, method=used, why=why, doubt=doubt)
         if method is not None:
             raise _not_small(g, said[0])
     return by_draws("; ".join(said))
@@ -324,7 +329,8 @@ def _by_draws(
         from_host(np.asarray(x.reshape(form.shape), kind))
         for x in (mean, away, error, np.zeros_like(mean))
     )
-    return Expectation(value, correction, nothing, standard_error, "draws", why)
+    of_draws = standard_error, "draws", why
+    return Expectation(value, correction, nothing, *of_draws, doubt=approx.unseen)
 
 
 _numbers = jit_quickly(numbers_at)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond import mixture, resampled, skewed
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.mixture import MixtureApproximation
+from laplacebook.beyond.mixture import MixtureApproximation, alone
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.saved_nested import KIND, StoredNested, looked_at, parse_nested, terms_at
@@ -75,7 +74,7 @@ def _loaded(archive: Archive, model: Callable, args: tuple, kwargs: dict) -> App
             "mode_vector",
         )
     if kind == mixture.KIND:
-        return MixtureApproximation((replace(gaussian, other_modes=()), *gaussian.other_modes))
+        return MixtureApproximation((alone(gaussian), *gaussian.other_modes))
     return gaussian
 
 

@@ -24,7 +24,7 @@ from laplacebook.fit.laplace import by_height, distinct, log_joint
 from laplacebook.fit.require_fit import require_fit, require_posterior
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import save
-from laplacebook.fit.summary import improper_evidence, left_of_curvature
+from laplacebook.fit.summary import improper_evidence, left_of_curvature, left_out
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
@@ -35,7 +35,6 @@ from laplacebook.model.plain_function import is_plain
 KIND = "mixture"  # in the header of a file
 _ROWS = 10  # shares that are printed
 _LEAST = 64  # pairs of draws of a component
-_LEFT_OUT = 0.01  # of the evidence
 _OVERLAP = (
     0.1  # of the mass that another component holds at the mode of one: the evidence counts it twice
 )
@@ -85,9 +84,18 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
         require_fit(fit, mappable=False)
         require_posterior(fit.density)
     require_numbers("mixture", several)
-    found = [mode for fit in several for mode in (replace(fit, other_modes=()), *fit.other_modes)]
+    found = [mode for fit in several for mode in (alone(fit), *fit.other_modes)]
     _require_same(found)
     return MixtureApproximation(tuple(distinct(by_height(found))))
+
+
+def alone(fit: LaplaceApproximation) -> LaplaceApproximation:
+    """A fit without its other modes; what a diagnosis found stays known of it."""
+    if not fit.other_modes:
+        return fit
+    one = replace(fit, other_modes=())
+    one.remember(fit._diagnosed, fit.of_shape, fit.found, fit._unseen)
+    return one
 
 
 def _require_same(fits: Sequence[LaplaceApproximation]) -> None:
@@ -243,9 +251,34 @@ class MixtureApproximation(ByDraws):
                 f"the components overlap: at their modes the others hold {overlap:.0%} of the density, which the "
                 "evidence counts twice"
             )
+        return self.unseen or self._of_a_component("doubt_at_a_glance")
+
+    @property
+    def unseen(self) -> str | None:
+        """What is known of modes that are none of the components, or None."""
+        known = self._unseen or self._left_out
+        return known or self._of_a_component("_unseen")
+
+    @property
+    def _left_out(self) -> str | None:
+        found = [mode for one in self.components for mode in one.found]
+        if not found:
+            return None
+        others = distinct([*self.components, *by_height(found)])[len(self.components) :]
+        line = "lb.mixture([approx, *diagnosis.other_modes])"
+        return left_out(self._log_evidences.tolist(), [one.log_evidence for one in others], line)
+
+    @property
+    def inherited(self) -> str | None:
+        """The verdict on a component, without what it says of other modes; or None."""
+        return self._of_a_component("of_shape", "diagnosed ")
+
+    def _of_a_component(self, name: str, before: str = "") -> str | None:
+        """What is said of the first of the large components of which something is."""
         for share, one in zip(self.shares, self.components, strict=True):
-            if share > _OVERLAP and one.doubt is not None:
-                return f"of the component with a share of {share:.2f}, {one.doubt}"
+            said = getattr(one, name) if share > _OVERLAP else None
+            if said:
+                return f"of the component with a share of {share:.2f}, {before}{said}"
         return None
 
     def save(self, path: str | PathLike) -> None:
@@ -305,21 +338,6 @@ class MixtureApproximation(ByDraws):
     def moment_error(self) -> float:
         """The standard error of its means, in standard deviations."""
         return float(np.sqrt(np.sum(self.shares**2 / self._pairs)))
-
-
-def left_out(fit: LaplaceApproximation) -> str | None:
-    """That a fit knows other modes with some of the evidence, which what is made of it leaves out; or None.
-
-    Args:
-        fit: of one mode.
-    """
-    if not fit.other_modes:
-        return None
-    logs = np.array([float(one.log_evidence) for one in (fit, *fit.other_modes)])
-    share = 1 - np.exp(logs[0] - host_logsumexp(logs))
-    if share <= _LEFT_OUT:
-        return None
-    return f"it leaves out other modes that were found, with {share:.0%} of the evidence; lb.mixture joins them"
 
 
 def log_gaussians(

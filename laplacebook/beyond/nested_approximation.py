@@ -232,6 +232,12 @@ class NestedApproximation(ByDraws):
         return self.search_inner_modes(jax.random.key(0), _SEARCHES[type(self.grid.conditional)])
 
     @property
+    def unseen(self) -> str | None:
+        """What is known of modes elsewhere, by a diagnosis or a search that was made; or None."""
+        searched = vars(self).get("inner_modes")
+        return self._unseen or (None if searched is None else searched.told(self.effects))
+
+    @property
     def doubt_at_a_glance(self) -> str | None:
         """What :attr:`doubt` says where no diagnosis was asked, or one said usable.
 

@@ -18,12 +18,9 @@ from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import pareto_k, pareto_smoothed, usable_below
 from laplacebook.beyond.by_draws import ByDraws
-from laplacebook.beyond.mixture import left_out
-from laplacebook.beyond.skewed import SkewedApproximation
 from laplacebook.beyond.weighted_draws import weighted_draws
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.require_fit import require_approximation, require_posterior
-from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.saved_file import Archive, add
 from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
@@ -171,14 +168,17 @@ class ResampledApproximation(ByDraws):
         return self.u[np.searchsorted(below / below[-1], at, side="right")]
 
     @property
+    def unseen(self) -> str | None:
+        """What is known of modes elsewhere, by a diagnosis of it or of the approximation drawn from; or None."""
+        return self._unseen or self.proposal.unseen
+
+    @property
     def doubt_at_a_glance(self) -> str | None:
         """What :attr:`doubt` says where no diagnosis was asked for, that the draws are worth fewer than 400.
 
         Or that the fit knows other modes, with more than 1 % of the evidence.
         """
-        worth, proposal = self.effective_sample_size, self.proposal
-        gaussian = proposal.gaussian if isinstance(proposal, SkewedApproximation) else proposal
-        others = left_out(gaussian) if isinstance(gaussian, LaplaceApproximation) else None
+        worth, others = self.effective_sample_size, self.unseen
         if others is not None or worth >= _WORTH:
             return others
         return f"its {len(self.u):,} draws are worth {worth:.0f} of the posterior; take more"

@@ -20,7 +20,6 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.beyond.by_draws import ByDraws
-from laplacebook.beyond.mixture import left_out
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.fit.functions import number_of_draws
 from laplacebook.fit.require_fit import require_fit, require_posterior
@@ -165,12 +164,23 @@ class SkewedApproximation(ByDraws):
         return np.asarray(self.gaussian.mode_vector) + np.where(is_right[:, None], offset, -offset)
 
     @property
+    def unseen(self) -> str | None:
+        """What is known of modes elsewhere, by a diagnosis of it or of the fit that it is made of; or None."""
+        return self._unseen or self.gaussian.unseen
+
+    @property
+    def inherited(self) -> str | None:
+        """The verdict on the fit that it is made of, whose log evidence it has; or None."""
+        of_shape = self.gaussian.of_shape
+        return f"the Gaussian was diagnosed {of_shape}" if of_shape else None
+
+    @property
     def doubt_at_a_glance(self) -> str | None:
         """What :attr:`doubt` says where no diagnosis was asked for, that the cubic term is above 0.4 nats.
 
         Or that the fit knows other modes, with more than 1 % of the evidence.
         """
-        others = left_out(self.gaussian)
+        others = self.unseen
         if others is not None or self.cubic <= _DOUBTFUL:
             return others
         return (

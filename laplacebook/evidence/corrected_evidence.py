@@ -65,7 +65,8 @@ def corrected_evidence(approx: Approximation) -> Corrected:
             :func:`~laplacebook.mixture` returned.
 
     Returns:
-        A :class:`Corrected`: ``value``, the log evidence; ``correction``; ``truncation``.
+        A :class:`Corrected`: ``value``, the log evidence; ``correction``; ``truncation``; and ``doubt``, which is
+        printed, where a diagnosis called the fit bad or other modes of it are known.
 
     Raises:
         LaplaceError: more than half a nat is left out; or the fit failed.
@@ -96,7 +97,8 @@ def corrected_evidence(approx: Approximation) -> Corrected:
     values = np.array([float(part.value) for part in parts])
     value = float(logsumexp(values))
     truncation = np.exp(values - value) @ [float(part.truncation) for part in parts]
-    return Corrected(value, value - float(approx.log_evidence), float(truncation))
+    correction = value - float(approx.log_evidence)
+    return Corrected(value, correction, float(truncation), doubt=approx.known_doubt)
 
 
 def _about_one(approx: LaplaceApproximation) -> Corrected:
@@ -114,7 +116,8 @@ def _about_one(approx: LaplaceApproximation) -> Corrected:
         raise _not_small(approx, float(correction), float(truncation))
     factor = loud(small, correction.dtype)
     value = (on_host(approx.log_evidence) + correction) * factor
-    return Corrected(*map(from_host, (value, correction * factor, truncation * factor)))
+    numbers = map(from_host, (value, correction * factor, truncation * factor))
+    return Corrected(*numbers, doubt=approx.known_doubt)
 
 
 def _work(density: ModelDensity, mode: Array, precision: Precision) -> int:

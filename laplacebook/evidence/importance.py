@@ -3,6 +3,7 @@
 from math import lgamma, log
 from numbers import Real
 from typing import Any
+from warnings import warn
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number
+from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
@@ -70,6 +72,9 @@ def importance_sampling(
         NonFinite: the log joint is NaN at a draw.
         LaplaceError: the fit failed.
 
+    Warns:
+        DoubtfulFit: other modes of it are known, by several starts or a diagnosis, with more than 1 % of the evidence.
+
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace
     >>> def coin(y):
@@ -88,6 +93,12 @@ def importance_sampling(
         )
     require_fit(approx)
     require_proper(approx.density)
+    if approx.unseen is not None:
+        warn(
+            f"The log evidence of {approx.density.name} by draws about one mode is doubtful: {approx.unseen}.",
+            DoubtfulFit,
+            stacklevel=2,
+        )
     heavy = degrees_of_freedom if proposal == "student_t" else None
     weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
     return estimate_of(weights)

@@ -39,6 +39,7 @@ class EvidenceMaximum:
         distance: the largest Newton step in a logarithm that is left.
         converged: whether it is a maximum, as :func:`maximize_evidence` has it.
         refit: whether the mode was found again at every step.
+        doubt_at_start: what was known against the fit that it began at, a verdict of bad or modes elsewhere; or None.
     """
 
     hyperparameters: dict[str, Array]
@@ -49,6 +50,17 @@ class EvidenceMaximum:
     distance: float
     converged: bool
     refit: bool
+    doubt_at_start: str | None = None
+
+    @property
+    def doubt(self) -> str | None:
+        """What is known against the model fitted again or, before that is diagnosed, the fit that it began at; or None.
+
+        It is printed.
+        """
+        if self.approx._diagnosed is not None or self.doubt_at_start is None:
+            return self.approx.known_doubt
+        return f"the fit that it began at: {self.doubt_at_start}"
 
     @property
     def steps(self) -> int:
@@ -75,6 +87,7 @@ class EvidenceMaximum:
                 + mode,
                 f"log evidence of the model fitted again {self.approx.log_evidence:.4f}",
                 f"{found}: {self.distance:.0e} away in the logarithms, {self.steps} steps",
+                *([] if self.doubt is None else [f"doubtful: {self.doubt}"]),
             ),
         )
 
@@ -187,6 +200,7 @@ def maximize_evidence(
         loud * peak.distance,
         peak.converged,
         refit,
+        approx.known_doubt,
     )
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 from jax.typing import ArrayLike
@@ -26,6 +26,11 @@ class Approximation(ABC):
     In the book: :doc:`/book/intro`.
     """
 
+    #: what a diagnosis of this very fit found, empty if it was not bad: no part of a pytree
+    _diagnosed: ClassVar[str | None] = None
+    #: what of it neither draws nor derivatives at its modes can see
+    _unseen: ClassVar[str | None] = None
+
     if TYPE_CHECKING:  # at run time a field or a property of who inherits
 
         @property
@@ -46,6 +51,16 @@ class Approximation(ABC):
     @abstractmethod
     def doubt(self) -> str | None:
         """Why to doubt the approximation, or None."""
+
+    @property
+    def known_doubt(self) -> str | None:
+        """What is known against it without another look: the verdict of a diagnosis, or modes elsewhere."""
+        return f"diagnosed {self._diagnosed}" if self._diagnosed else self.unseen
+
+    @property
+    def unseen(self) -> str | None:
+        """What is known against it that neither draws nor derivatives at its modes can see: modes elsewhere."""
+        return self._unseen
 
     @property
     @abstractmethod

@@ -28,6 +28,7 @@ from laplacebook.fit.numpyro_and_arviz import laplace_guide
 from laplacebook.fit.saved_file import save
 from laplacebook.fit.summary import (
     improper_evidence,
+    left_out,
     marginals,
     modes_found,
     settings_lines,
@@ -79,8 +80,9 @@ class LaplaceApproximation(Approximation):
     density: ModelDensity
     other_modes: tuple["LaplaceApproximation", ...] = ()
     settings: Settings = field(default=DENSE_HESSIAN, metadata=STATIC)
-    #: what a diagnosis of this very fit found, empty if it was not bad: no part of the pytree
-    _diagnosed: ClassVar[str | None] = None
+    #: of the verdict of a diagnosis what is bad about the fit at its own mode, and the other modes that it found
+    of_shape: ClassVar[str] = ""
+    found: ClassVar[tuple["LaplaceApproximation", ...]] = ()
 
     @property
     def gaussians(self) -> tuple["LaplaceApproximation", ...]:
@@ -315,9 +317,33 @@ class LaplaceApproximation(Approximation):
         doubt = () if self.doubt is None else (f"doubtful: {self.doubt}",)
         return replace(table, footer=table.footer + lines + doubt)
 
-    def remember(self, verdict: str) -> None:
-        """Keep the verdict of a diagnosis, for whatever is made of this fit; empty if it may be used."""
-        object.__setattr__(self, "_diagnosed", verdict)
+    def remember(
+        self,
+        verdict: str | None,
+        of_shape: str = "",
+        found: tuple["LaplaceApproximation", ...] = (),
+        unseen: str | None = None,
+    ) -> None:
+        """Keep the verdict of a diagnosis, for whatever is made of this fit.
+
+        Args:
+            verdict: empty if it may be used.
+            of_shape: what of it is bad at the mode of the fit.
+            found: the other modes that were found.
+            unseen: other modes of what was integrated out, in words.
+        """
+        kept = {"_diagnosed": verdict, "of_shape": of_shape, "found": found, "_unseen": unseen}
+        vars(self).update(kept)  # around the frozen dataclass
+
+    @property
+    def unseen(self) -> str | None:
+        """That it leaves out modes elsewhere that are known, with a hundredth of the evidence or more, or None."""
+        others = self.found or self.other_modes
+        if not others or not is_eager():
+            return self._unseen
+        joined = "lb.mixture" + ("" if self.other_modes else "([approx, *diagnosis.other_modes])")
+        logs = [one.log_evidence for one in others]
+        return left_out([self.log_evidence], logs, joined) or self._unseen
 
     @property
     def doubt(self) -> str | None:
@@ -332,7 +358,12 @@ class LaplaceApproximation(Approximation):
         """
         if self._diagnosed is not None:
             return f"diagnosed {self._diagnosed}" if self._diagnosed else None
-        return self._glanced if is_eager() else None
+        return self.doubt_at_a_glance
+
+    @property
+    def doubt_at_a_glance(self) -> str | None:
+        """What :attr:`doubt` says where no diagnosis was asked for."""
+        return self._glanced if self._diagnosed is None and is_eager() else None
 
     @functools.cached_property
     @in_full_precision

@@ -9,6 +9,7 @@ there, draws stand for the distribution.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from numpyro.distributions.transforms import IndependentTransform, Transform
 from scipy.special import ndtri
 
 from laplacebook.base.jaxprs import depends_on
-from laplacebook.base.namespace import Numbers
+from laplacebook.base.namespace import Numbers, logsumexp
 from laplacebook.base.quick import jit_quickly
 from laplacebook.base.table import Table
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
@@ -34,6 +35,7 @@ _TAIL = 0.01  # of a standard deviation, from the last node: below it the rest i
 _SPACING, _WIDE_SPACING = 0.05, 0.2
 _MANY = 10_000  # coordinates, whose values at all nodes would not fit into memory
 _SAME = 0.002  # of a standard deviation, with half of the nodes: with all of them it is far closer
+_LEFT_OUT = 0.01  # of the evidence
 
 
 @jit_quickly
@@ -223,6 +225,21 @@ def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:
         return []
     listed = ", ".join(f"{value:.4f}" for value in others)
     return [f"{1 + len(others)} modes found, log evidence {log_evidence:.4f} (this one), {listed}"]
+
+
+def left_out(held: Sequence[Any], others: Sequence[Any], joined: str) -> str | None:
+    """That modes which are known hold some of the evidence, and are left out; or None where it is up to 1 %.
+
+    Args:
+        held: the log evidence of each mode that is not.
+        others: and of those that are.
+        joined: the line of code that joins them.
+    """
+    logs = np.array([float(x) for x in (*held, *others)])
+    share = 1 - np.exp(logsumexp(logs[: len(held)]) - logsumexp(logs))
+    if share <= _LEFT_OUT:
+        return None
+    return f"it leaves out other modes that were found, with {share:.0%} of the evidence; {joined} joins them"
 
 
 def made_of(settings: Settings) -> str:

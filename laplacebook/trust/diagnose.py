@@ -235,7 +235,8 @@ def diagnose(
         if is_marginal
         else None,
     )
-    approx.remember(diagnosis.verdict if diagnosis.level == "bad" else "")
+    verdict = diagnosis.verdict if diagnosis.level == "bad" else ""
+    approx.remember(verdict, diagnosis.of_shape, other_modes, diagnosis.inner_modes)
     if not (remedies and diagnosis.remedies):
         return diagnosis
 
@@ -268,7 +269,7 @@ def _by_moments(
         found = MomentsDiagnosis.of(
             approx, draws, tuple(modes[: len(known)]), tuple(modes[len(known) :]), starts
         )
-    approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level])
+    approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level], found.unseen)
     return found
 
 

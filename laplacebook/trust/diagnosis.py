@@ -33,6 +33,8 @@ from laplacebook.trust.verdict import (
     of_sites,
     of_skewness,
     of_tail,
+    sentence,
+    worst,
 )
 
 if TYPE_CHECKING:
@@ -157,13 +159,23 @@ class Diagnosis(Judged):
             of_skewness(self.slices),
             *of_sites(self.marginals or ()),
             *of_shifts(self._shift_of_each),
-            of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts),
-            *of_inner_modes(self.inner_modes),
+            *self._elsewhere,
         ]
         bound = self.maximum_log_likelihood
         return findings + of_bound(
             self.excess, bound is not None and bool(bound.certificate.converged)
         )
+
+    @property
+    def _elsewhere(self) -> list[Finding]:
+        modes = of_modes(len(self.other_modes), self.share_elsewhere, self.rise, self.starts)
+        return [modes, *of_inner_modes(self.inner_modes)]
+
+    @property
+    def of_shape(self) -> str:
+        """What is bad about q at its own mode, other modes aside; empty if nothing is."""
+        near = [one for one in self._findings if one not in self._elsewhere]
+        return sentence(near) if worst(near) == "bad" else ""
 
     def plot(self, site: str | None = None) -> "Figure":
         """The density along the longest principal axes, six at most, and the approximation to it.

@@ -32,6 +32,16 @@ class Judged(ABC):
     def _findings(self) -> Sequence[Finding]:
         """The facts, judged."""
 
+    @property
+    @abstractmethod
+    def _elsewhere(self) -> Sequence[Finding]:
+        """Those of them that are about other modes."""
+
+    @property
+    def unseen(self) -> str | None:
+        """What is bad about other modes, in words, or None."""
+        return "; ".join(words for level, words in self._elsewhere if level == "bad") or None
+
     @abstractmethod
     def _report(self) -> Table:
         """What is printed, with the verdict as its title."""

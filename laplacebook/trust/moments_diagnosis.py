@@ -164,6 +164,10 @@ class MomentsDiagnosis(Judged):
 
     def _more(self) -> list[Finding]:
         """What else is looked at."""
+        return self._elsewhere
+
+    @property
+    def _elsewhere(self) -> list[Finding]:
         if not self.components:
             return [
                 of_other_grids(self.share_elsewhere, self.starts - 1),
@@ -223,8 +227,8 @@ class NestedDiagnosis(MomentsDiagnosis):
     def _more(self) -> list[Finding]:
         grid = self.approx.grid
         if isinstance(grid, Chains):
-            return [of_chains(grid.worth, grid.divergences, grid.error), *super()._more()]
-        return [of_grid(grid.error), *super()._more()]
+            return [of_chains(grid.worth, grid.divergences, grid.error), *self._elsewhere]
+        return [of_grid(grid.error), *self._elsewhere]
 
     @property
     def _about(self) -> str:

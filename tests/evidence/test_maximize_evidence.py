@@ -350,3 +350,20 @@ def test_a_start_where_nothing_depends_on_it_is_told():
     fit = lb.laplace(bayesian_mlp, X, T, widths=(), prior_precision=1e12)
     with pytest.raises(lb.NotConverged, match="The evidence is level, as far as can be told"):
         lb.maximize_evidence(fit, far, refit=True)
+
+
+def of_two_modes(y, s):
+    x = numpyro.sample("x", dist.Normal(0.5, 3))
+    numpyro.sample("y", dist.Normal(x**2, s), obs=y)
+
+
+def test_a_verdict_on_the_fit_goes_with_its_maximum():
+    fit = lb.laplace(of_two_modes, 9.0, 1.0, start={"x": 3.0})
+    assert lb.maximize_evidence(fit, {"s": 1.0}, refit=True).doubt is None
+    lb.diagnose(fit, jax.random.key(0))
+    maximum = lb.maximize_evidence(fit, {"s": 1.0}, refit=True)
+    told = "the fit that it began at: diagnosed bad: 1 other mode holds 42% of the evidence"
+    assert maximum.doubt.startswith(told)
+    assert f"doubtful: {told}" in repr(maximum)
+    lb.diagnose(maximum.approx, jax.random.key(0))
+    assert maximum.doubt.startswith("diagnosed bad: ")
