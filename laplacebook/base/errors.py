@@ -40,8 +40,8 @@ def _fill(text: str, label: str = "") -> str:
 class DoubtfulFit(UserWarning):
     """A prediction was made from draws of an approximation that may stand far from the posterior.
 
-    Or a log evidence by draws about one mode, where others are known. Or effects that were integrated out were found to
-    have two modes, of which the fit follows one.
+    Or a log evidence, by draws or quadrature about one mode, where others are known. Or effects that were integrated
+    out were found to have two modes, of which the fit follows one.
 
     In the book: :eq:`sigmoid-coin-pareto` of :doc:`/book/computing-evidence`.
     """

@@ -3,7 +3,6 @@
 from math import lgamma, log
 from numbers import Real
 from typing import Any
-from warnings import warn
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_number
-from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.weights import defined, estimate_of
-from laplacebook.fit.require_fit import require_fit, require_proper
+from laplacebook.fit.require_fit import require_fit, require_proper, warn_of_modes
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -93,12 +91,7 @@ def importance_sampling(
         )
     require_fit(approx)
     require_proper(approx.density)
-    if approx.unseen is not None:
-        warn(
-            f"The log evidence of {approx.density.name} by draws about one mode is doubtful: {approx.unseen}.",
-            DoubtfulFit,
-            stacklevel=2,
-        )
+    warn_of_modes(approx, "draws")
     heavy = degrees_of_freedom if proposal == "student_t" else None
     weights = importance_weights(approx, key, num_samples, heavy, progress_bar)
     return estimate_of(weights)

@@ -11,7 +11,7 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.pytrees import from_host, on_host
 from laplacebook.base.weights import defined
-from laplacebook.fit.require_fit import require_fit, require_proper
+from laplacebook.fit.require_fit import require_fit, require_proper, warn_of_modes
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -51,6 +51,9 @@ def gauss_hermite(
         NonFinite: the log joint is NaN at a point of the grid.
         LaplaceError: the fit failed.
 
+    Warns:
+        DoubtfulFit: other modes of it are known, by several starts or a diagnosis, with more than 1 % of the evidence.
+
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace
     >>> def coin(y):
@@ -66,6 +69,7 @@ def gauss_hermite(
     require_number("num_points", num_points)
     require_fit(approx)
     require_proper(approx.density)
+    warn_of_modes(approx, "quadrature")
     dimension, number = approx.mode_vector.size, int(num_points)
     if dimension > DIMENSIONS or number**dimension > POINTS:
         raise ValueError(

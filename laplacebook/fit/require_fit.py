@@ -1,11 +1,12 @@
-"""What a function that takes an approximation cannot do without."""
+"""What a function that takes an approximation cannot do without, or not without a word."""
 
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
 from laplacebook.base.checks import require_one, require_working_precision
-from laplacebook.base.errors import UnsupportedModel, failed_fit
+from laplacebook.base.errors import DoubtfulFit, UnsupportedModel, failed_fit
 from laplacebook.base.pytrees import is_traced
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
@@ -95,4 +96,22 @@ def require_posterior(density: ModelDensity) -> None:
         raise UnsupportedModel(
             f"This is a maximum likelihood fit of {density.name}: without priors there is no posterior.",
             remedy="fit with laplace.",
+        )
+
+
+def warn_of_modes(approx: LaplaceApproximation, by: str) -> None:
+    """Warn who asked for the evidence about one mode where others are known.
+
+    Args:
+        approx: the fit.
+        by: how the evidence is computed.
+
+    Warns:
+        DoubtfulFit: other modes are known, with more than 1 % of the evidence.
+    """
+    if approx.unseen is not None:
+        warn(
+            f"The log evidence of {approx.density.name} by {by} about one mode is doubtful: {approx.unseen}.",
+            DoubtfulFit,
+            stacklevel=3,
         )

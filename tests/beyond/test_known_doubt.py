@@ -121,6 +121,8 @@ def test_a_mean_by_draws_tells_of_modes_and_an_evidence_by_draws_warns(found, bo
     for fit in (found.approx, both):
         with pytest.warns(lb.DoubtfulFit, match=TOLD):
             lb.importance_sampling(fit, KEY, 200)
+        with pytest.warns(lb.DoubtfulFit, match=TOLD):
+            lb.gauss_hermite(fit)
     lb.importance_sampling(heavy, KEY, 200)  # whose weights tell the rest
 
 
