@@ -170,8 +170,9 @@ def diagnose(
         progress_bar: shown after two seconds; by default where standard error is a terminal. Of a nested
             approximation there is none.
 
-    A verdict of bad travels with the fit: it prints below it and below a comparison with others, and
-    a prediction from it warns.
+    A verdict of bad travels with the fit: it prints below it, below a comparison with others, below what is made of
+    it and does not mend it, and beside a mean or an evidence by an expansion; a prediction from it warns, and so does
+    an evidence by draws or quadrature about its mode if the verdict is of other modes.
 
     Returns:
         A :class:`Diagnosis`: the facts, ``level``, ``verdict``, ``remedies`` (what to do next, by what it costs,
