@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 from inspect import signature
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -184,7 +183,7 @@ def inference_data(posterior: Mapping[str, Any], **groups: Mapping[str, Any]) ->
     return arviz.from_dict(filled)
 
 
-def arviz_for(names: Iterable[str]) -> ModuleType:
+def arviz_for(names: Iterable[str]) -> Any:
     """ArviZ, where its container can hold draws of such sites.
 
     Args:
