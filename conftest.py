@@ -61,6 +61,7 @@ if jax.__version_info__ >= (0, 10):
     share_compiler_contexts()
 numpyro.enable_x64()
 jaxtyped = jaxtyping.jaxtyped
+gc.disable()  # till all is imported: see pytest_collection_finish
 
 
 def has_shape(kind: Any) -> bool:
@@ -151,6 +152,7 @@ def pytest_collection_finish() -> None:
     """A garbage collector that leaves alone what was imported, and comes less often: 5 % of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 50, 100)
 
 
