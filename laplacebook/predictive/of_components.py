@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -36,7 +37,8 @@ def joined(approx: Any, parts: Sequence[Any]) -> Array | Estimate | Prediction:
     Raises:
         ValueError: they are directions, which have no mean on the line.
     """
-    shares = approx.shares
+    with jax.ensure_compile_time_eval():  # of a mixture that a compiled function closes over
+        shares = approx.shares
 
     def mean(values: Sequence[Any]) -> Any:
         return sum(share * value for share, value in zip(shares, values, strict=True))

@@ -100,5 +100,7 @@ def test_of_hessians_draws_are_the_default_and_the_rest_is_asked_for():
     )
     known = lb.predict(q, x, method="plug_in")
     np.testing.assert_allclose(known, expit(float(q.components[0].mode["w"]) ** 2 * x), rtol=1e-6)
+    compiled = jax.jit(lambda x: lb.predict(q, x, method="plug_in"))(x)
+    np.testing.assert_allclose(compiled, known, rtol=1e-12)
     with pytest.raises(ValueError, match="needs a random key"):
         lb.predict(q, x)
