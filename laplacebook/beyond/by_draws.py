@@ -240,7 +240,7 @@ class ByDraws(Approximation):
 
     @property
     def known_doubt(self) -> str | None:
-        """What is known against it without another look: the verdict of a diagnosis, or modes elsewhere."""
+        """What is known against it without another look, the verdict of a diagnosis or modes elsewhere, or None."""
         if not is_eager():
             return None
         return super().known_doubt or (None if self._asked else self.inherited)

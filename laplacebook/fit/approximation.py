@@ -54,7 +54,7 @@ class Approximation(ABC):
 
     @property
     def known_doubt(self) -> str | None:
-        """What is known against it without another look: the verdict of a diagnosis, or modes elsewhere."""
+        """What is known against it without another look, the verdict of a diagnosis or modes elsewhere, or None."""
         return f"diagnosed {self._diagnosed}" if self._diagnosed else self.unseen
 
     @property
