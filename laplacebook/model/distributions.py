@@ -157,7 +157,9 @@ def holds(checks: Any, axis: tuple[int, ...] | None = None) -> Any:
     Where XLA sees that they do, as of ``exp(x) >= 0``, it evaluates ``all`` as it compiles, a number at a time: for a
     batch of points that takes longer than all the rest. A sum of zeros it knows.
     """
-    return jnp.sum(~jnp.asarray(checks), axis) == 0
+    return (
+        jnp.sum(jnp.logical_not(checks), axis) == 0
+    )  # of a reader's own constraint it may be a number
 
 
 def _last(count: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import pytest
 from numpyro import handlers
 
 import laplacebook as lb
-from laplacebook.model.distributions import parameters
+from laplacebook.model.distributions import holds, parameters
 
 # Within jax.jit, and so within a fit, NumPyro cannot check them.
 UNCHECKED = {"validate_args": False}
@@ -243,3 +243,26 @@ def test_counts_of_a_probability_that_rounds_to_one_are_all_or_an_error():
     with pytest.raises(lb.NonFinite, match="probability zero in 1 place"):
         lb.laplace(model, np.array(2))
     assert lb.laplace(model, np.array(3)).log_evidence == pytest.approx(0, abs=1e-12)
+
+
+class _Positive(dist.constraints.Constraint):
+    """A reader's own, which says it by 0 and 1."""
+
+    event_dim, is_discrete = 0, False
+
+    def __call__(self, x):
+        return (x > 0) * 1
+
+    def tree_flatten(self):
+        return (), ((), {})
+
+
+class _OwnNormal(dist.Normal):
+    arg_constraints = {"loc": dist.constraints.real, "scale": _Positive()}
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+def test_a_constraint_may_say_it_by_numbers(scale):
+    fn = _OwnNormal(jnp.zeros(3), scale * jnp.ones(3), validate_args=False)
+    (found,) = (p for p in parameters(fn) if p.name == "scale")
+    assert bool(holds(found.valid)) is (scale > 0)
