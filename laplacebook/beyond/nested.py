@@ -12,14 +12,16 @@ from laplacebook.base.errors import NotConverged
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision, is_eager, uncollected
 from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import DEPTH, MOST, SPACING, At, Grid, explore
 from laplacebook.beyond.hyperparameters import hyperparameters_of
+from laplacebook.beyond.interpolated import COARSE, interpolated
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.nested_refusals import Refusals
-from laplacebook.beyond.other_outer_modes import Alone, other_modes, prior_draws
-from laplacebook.beyond.outer_mode import OuterMode, outer_mode
+from laplacebook.beyond.other_outer_modes import Alone, modes_on, other_modes, prior_draws
+from laplacebook.beyond.outer_mode import OuterMode, outer_mode, together
 from laplacebook.beyond.run_chains import chains_of, run_chains
 from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
 from laplacebook.beyond.skewed_effects import SkewedEffects
@@ -68,8 +70,12 @@ def nested(
     ``p(h | D) ~ p(D, h)``, with z integrated out of p(D, h, z) by Laplace's method at each h,
 
     on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
-    wherever the density does, skew tails included; and p(z | D) is the mixture over the grid of the
-    approximations of z given h (Tierney and Kadane 1986, Journal of the American Statistical Association
+    wherever the density does, skew tails included. Of four to six coordinates the grid is a coarse one, and log
+    p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points
+    are added where the posterior has its mass, until they have foreseen p(h | D) to a fifth (the root mean
+    square at new points), and the log evidence has the standard error that these tell. Where so few points do
+    not foresee it, or it has several modes, a fine grid is laid. And p(z | D) is the mixture over the grid of
+    the approximations of z given h (Tierney and Kadane 1986, Journal of the American Statistical Association
     81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B 71, 319-392). Where the
     log joint given h is not quadratic, each marginal of the mixture is made skew (:class:`NestedApproximation`
     says how), and the log marginal of h is corrected by the mean ratio of the joint density to its Gaussian, a
@@ -112,7 +118,7 @@ def nested(
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
             an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
-        over: the names of the hyperparameters; with up to six coordinates together a grid is laid.
+        over: the names of the hyperparameters; of up to six coordinates together there is no sampling.
         structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
             thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.
@@ -226,36 +232,49 @@ class _Search(Refusals):
         if not (self.effects.falls(there) and self.effects.follows_gradient(there)):
             raise self._no_effects(mode.point)
 
-    def _whole_grid(self) -> Grid:
-        """A grid about the mode, and about those that other searches end at."""
+    def _whole_grid(self) -> Grid | Cloud:
+        """A grid about the mode, and about those that other searches end at; or few points, where these tell it."""
         mode = self._mode()
-        grid = self._grid(mode)
+        cloud = self._cloud(mode) if self.size in COARSE else None
+        grid = self._grid(mode) if cloud is None else cloud
         searches = _SEARCHES[self.structure]
         others = other_modes(self.known, grid, jax.random.key(0), searches)
+        if isinstance(grid, Grid):
+            others += modes_on(self.known, grid)
         if not others:
-            return self._smooth(grid)
+            return grid if isinstance(grid, Cloud) else self._smooth(grid)
         for other in others:
             self._require_effects(other)
-        narrow, *wider = sorted([mode, *others], key=lambda one: one.log_volume)
-        cells = sum(np.exp(one.log_volume - narrow.log_volume) for one in (mode, *others))
+        modes = [mode, *others]
+        held = together(modes)
+        cells = sum(np.exp(one.log_volume - held.log_volume) for one in modes)
+        grid = self._grid(mode) if isinstance(grid, Cloud) else grid
         if cells * len(grid.place) > self._most:
-            raise self._not_held([mode, *others])
+            raise self._not_held(modes)
         try:
-            whole = self._smooth(self._grid(narrow, wider))
+            whole = self._smooth(self._grid(held, modes))
         except NotConverged as refused:
-            raise self._not_held([mode, *others]) from refused
-        if not all(whole.holds(one.point) for one in (mode, *others)):
-            raise self._not_held([mode, *others])
+            raise self._not_held(modes) from refused
+        if not all(whole.holds(one.point) for one in modes):
+            raise self._not_held(modes)
         return whole
+
+    def _cloud(self, mode: OuterMode) -> Cloud | None:
+        cloud = interpolated(self.known, mode, np.array([mode.point, *self._seeds(mode)]))
+        if cloud is not None:
+            self._require_tails(mode, np.linalg.norm(mode.axes, axis=1))
+        return cloud
+
+    def _seeds(self, mode: OuterMode) -> np.ndarray:
+        ways = np.concatenate([mode.axes.T, -mode.axes.T])
+        far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
+        return np.asarray(mode.point + np.multiply.outer(far, ways).reshape(-1, self.size))
 
     def _grid(self, mode: OuterMode, others: Sequence[OuterMode] = ()) -> Grid:
         scale = np.linalg.norm(mode.axes, axis=1)
         at = partial(self.known.conditional, scale=scale)
-        ways = np.concatenate([mode.axes.T, -mode.axes.T])
-        far = np.append(_FAR, _FARTHER) if self.size == 1 else _FAR
-        seeds = mode.point + np.multiply.outer(far, ways).reshape(-1, self.size)
-        widths = [np.linalg.norm(np.linalg.solve(mode.axes, one.axes), -2) for one in others]
-        spacing = SPACING[self.size] * min([1.0, *map(float, widths)])
+        seeds = self._seeds(mode)
+        spacing = SPACING[self.size]
         most = self._most
         middles = np.array([one.point for one in (mode, *others)])
         heights = [one.height for one in (mode, *others)]

@@ -17,6 +17,7 @@ from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid import DEPTH, Grid
@@ -75,30 +76,32 @@ def _random(key: Key[Array, ""], number: int, size: int) -> tuple[Array, Array, 
 class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
 
-    p(h | D) is known at the points of a grid, and between them by a spline; p(z | D) is the mixture over
-    the grid of the Gaussian approximations of z given h. Of more than six coordinates of h both are known at draws
-    of NUTS, and the mixture is over up to 2,048 of these. Each marginal of it has the shape of the log joint along
-    the line on which this effect moves and the others follow with their conditional means, tilted by a slope
-    for their determinant: the simplified Laplace approximation of Rue, Martino and Chopin (2009, section
-    3.2.3). Together the effects keep the Gaussian copula.
+    p(h | D) is known at the points of a grid (of four to six coordinates at fewer points), and between them by a
+    spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of more than six
+    coordinates of h both are known at draws of NUTS, and the mixture is over up to 2,048 of these. Each
+    marginal of it has the shape of the log joint along the line on which this effect moves and the others
+    follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace
+    approximation of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian
+    copula.
 
-    Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of
-    the grid, or those of the draws of NUTS; those of all other sites come from 8,192 draws with a fixed key, in
-    pairs to both sides, with a standard error of about a hundredth of the standard deviation (over draws of NUTS
-    :attr:`moment_error` says it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose
-    quantiles have a few hundredths.
+    Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid
+    or stand for what is interpolated, or those of the draws of NUTS; those of all other sites come from 8,192
+    draws with a fixed key, in pairs to both sides, with a standard error of about a hundredth of the standard
+    deviation (over draws of NUTS :attr:`moment_error` says it). Of more than 2,048 effects there are fewer
+    draws (of 20,000 effects 838), whose quantiles have a few hundredths.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         effects: the log joint, and the names of the hyperparameters.
-        grid: the grid, and the effects at its points; or draws by NUTS, and the effects at some of them.
+        grid: the grid, and the effects at its points; or weighted points between which p(h | D) is interpolated, or
+            draws by NUTS, and the effects at some of them.
         skewed: how the effects given the hyperparameters differ from a Gaussian.
         start: of a search for the effects that has no neighbour, shape (d,).
     """
 
     effects: Effects
-    grid: Grid | Chains
+    grid: Grid | Cloud | Chains
     skewed: SkewedEffects
     start: np.ndarray
 
@@ -119,7 +122,7 @@ class NestedApproximation(ByDraws):
 
     @property
     def log_evidence(self) -> float:
-        """The log evidence, by the trapezoidal rule over all points of the grid; of draws by bridge sampling.
+        """The log evidence, by the trapezoidal rule over a grid, by weighted points, or of draws by bridge sampling.
 
         Raises:
             NotConverged: bridge sampling did not settle.
@@ -130,7 +133,7 @@ class NestedApproximation(ByDraws):
     def moment_error(self) -> float:
         """The standard error of its means, in standard deviations, of draws of the hyperparameters."""
         by_number = super().moment_error
-        return max(by_number, self.grid.worth**-0.5) if isinstance(self.grid, Chains) else by_number
+        return by_number if isinstance(self.grid, Grid) else max(by_number, self.grid.worth**-0.5)
 
     @property
     def mean(self) -> dict[str, Array]:
@@ -138,7 +141,7 @@ class NestedApproximation(ByDraws):
 
         NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
         """
-        if isinstance(self.grid, Chains):
+        if not isinstance(self.grid, Grid):
             return super().mean
         return self._where_known(self.grid, self._each(average), 1)
 
@@ -148,7 +151,7 @@ class NestedApproximation(ByDraws):
 
         NaN as :attr:`mean`.
         """
-        if isinstance(self.grid, Chains):
+        if not isinstance(self.grid, Grid):
             return super().standard_deviation
         return self._where_known(self.grid, self._each(spread), 2)
 
@@ -271,7 +274,7 @@ class NestedApproximation(ByDraws):
                 f"{self.pareto_k:.2f} of pairs of draws"
                 + (f", {moved:.2f} standard deviations to second order" if moved else "")
             )
-        if isinstance(self.grid, Chains):
+        if not isinstance(self.grid, Grid):
             return self.grid.doubt
         if self.grid.beyond > _BEYOND:
             return (
@@ -305,7 +308,7 @@ class NestedApproximation(ByDraws):
         ]
 
     def _told_modes(self) -> list[str]:
-        if isinstance(self.grid, Chains):
+        if not isinstance(self.grid, Grid):
             return []
         peaks = self.grid.conditional.log_marginal[self.grid.peaks]
         higher = peaks[peaks > peaks.max() - 3]
@@ -381,7 +384,7 @@ class NestedApproximation(ByDraws):
 
     @cached_property
     def _points(self) -> SmoothPoints:
-        return self.grid.points if isinstance(self.grid, Chains) else smooth_points(self.grid)
+        return smooth_points(self.grid) if isinstance(self.grid, Grid) else self.grid.points
 
     @cached_property
     @by_one_thread

@@ -56,7 +56,10 @@ class Refusals:
         return NotConverged(
             f"The posterior of {self._over} has {len(modes)} modes, whose widths are so different that no grid "
             f"of equal distances holds them: {places}.",
-            causes=["a mixture of regimes, one much narrower than the other"],
+            causes=[
+                "a mixture of regimes, one much narrower than the other",
+                "ridges in other directions",
+            ],
             remedy=self._sampler,
         )
 

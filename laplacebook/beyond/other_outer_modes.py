@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.keys import split_into
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import KnownPoints
@@ -24,6 +25,7 @@ _ROUNDS = 15  # of each search
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
 _PEAKS = 4
 _SHARE = 0.01  # of the mass: with less a mode does not matter
+_NARROW = 0.8  # of the standard deviations of another: a grid about that is too coarse
 
 
 class Alone(NamedTuple):
@@ -46,7 +48,7 @@ class Alone(NamedTuple):
         return self.mode.is_near(hyper)
 
 
-Seen = Grid | Chains | Alone
+Seen = Grid | Cloud | Chains | Alone
 
 
 def prior_draws(
@@ -134,6 +136,23 @@ def other_modes(
         if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
     return found
+
+
+def modes_on(points: KnownPoints, grid: Grid) -> list[OuterMode]:
+    """Other modes that a grid shows, in some direction so much narrower than its own that it is too coarse for them.
+
+    Args:
+        points: the log marginal.
+        grid: about the mode that is known.
+    """
+    heights, found = grid.conditional.log_marginal, [grid.mode]
+    for peak in grid.peaks[heights[grid.peaks] > heights.max() + np.log(_SHARE)]:
+        start = grid.conditional.hyper[peak]
+        if not any(one.is_near(start) for one in found):
+            mode = outer_mode(points.heights, start, _ROUNDS)
+            if mode.found and not any(one.is_near(mode.point) for one in found):
+                found.append(mode)
+    return [one for one in found[1:] if grid.mode.least_width(one) < _NARROW]
 
 
 def mass_beside(modes: list[OuterMode], grid: Seen) -> float:

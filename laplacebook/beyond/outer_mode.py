@@ -1,6 +1,6 @@
 """The mode of the hyperparameters, and the curvature there: where a grid is laid."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,10 @@ class OuterMode(NamedTuple):
     def log_mass(self) -> float:
         """The logarithm of the integral about the mode, by Laplace's method."""
         return self.height + self.log_volume + len(self.point) / 2 * np.log(2 * np.pi)
+
+    def least_width(self, other: "OuterMode") -> float:
+        """Of another mode in some direction, in the standard deviations of this one there."""
+        return float(np.linalg.norm(np.linalg.solve(self.axes, other.axes), -2))
 
     def is_near(self, hyper: Float[np.ndarray, " H"]) -> bool:
         """Whether h lies some standard deviations from it at most."""
@@ -103,6 +107,19 @@ def outer_mode(
             point, height = tried[best], float(seen[best])
     _, _, failed = _differences(heights, point, _WIDER * scale)
     return OuterMode(point, height, axes, False, step, failed)
+
+
+def together(modes: Sequence[OuterMode]) -> OuterMode:
+    """The narrowest of some modes, with axes in whose units none of them is narrower than one in any direction.
+
+    Those of the sum of their precisions, as long as that allows.
+    """
+    narrow = min(modes, key=lambda one: one.log_volume)
+    seen = [np.linalg.solve(narrow.axes, one.axes) for one in modes]
+    values, ways = np.linalg.eigh(sum(np.linalg.inv(axes @ axes.T) for axes in seen))
+    root = ways / np.sqrt(values)
+    least = min(np.linalg.norm(np.linalg.solve(root, axes), -2) for axes in seen)
+    return narrow._replace(axes=narrow.axes @ (least * root))
 
 
 def _differences(

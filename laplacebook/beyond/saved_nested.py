@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.dense_conditional import AnyConditional, Conditional
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.leaves import Leaves
@@ -44,7 +45,7 @@ class StoredNested(NamedTuple):
 
     sites: tuple[Site, ...]
     over: tuple[str, ...]
-    grid: Grid | Chains
+    grid: Grid | Cloud | Chains
     skewed: dict[str, Any]
     start: np.ndarray
     seen: tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
@@ -98,7 +99,7 @@ def parse_nested(archive: Archive) -> StoredNested:
     arrays, sites = archive.arrays, archive.sites
     skewed = within(arrays, _SKEWED)
     of_grid = within(arrays, _GRID)
-    kind: Any = Chains if "draws" in of_grid else Grid
+    kind: Any = Chains if "draws" in of_grid else Cloud if "seen" in of_grid else Grid
     stored = StoredNested(
         sites,
         tuple(archive.header["over"]),
@@ -130,6 +131,10 @@ def parse_nested(archive: Archive) -> StoredNested:
         draws = stored.grid.draws.shape
         shapes += [draws[2:], stored.grid.heights.shape, stored.grid.correction.shape]
         right += [(hyper,), draws[:2], draws[:2]]
+    if isinstance(stored.grid, Cloud):
+        cloud = stored.grid
+        shapes += [np.shape(x) for x in (cloud.hyper, cloud.heights, cloud.logs, cloud.correction)]
+        right += [(len(cloud.hyper), hyper)] + [(len(cloud.hyper),)] * 3
     if shapes != right:
         raise ValueError("its arrays do not fit together")
     if isinstance(at, SparseConditional):

@@ -58,7 +58,7 @@ def smooth_points(grid: Grid) -> SmoothPoints:
         kernel="cubic",
         degree=1 if many else 2,
     )
-    uniform = _evenly(size + 1)
+    uniform = evenly(size + 1)
     density = np.exp(heights)
     cells = np.searchsorted(np.cumsum(density) / density.sum(), uniform[:, 0])
     cells = np.minimum(cells, len(heights) - 1)
@@ -93,14 +93,20 @@ def _moments(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
     return mean, np.linalg.cholesky((weights[:, None] * (points - mean)).T @ (points - mean))
 
 
-def _evenly(dimension: int) -> Float[np.ndarray, "P n"]:
+def evenly(dimension: int, count: int = POINTS, part: int = 0) -> Float[np.ndarray, "P n"]:
     """Points that fill the unit cube evenly: multiples of irrational numbers, less their whole parts.
 
     Of powers of 1/g, where g^n = g + 1 (Roberts 2018); the first coordinate is one of equal distances.
+
+    Args:
+        dimension: of the cube, n.
+        count: P of them.
+        part: after so many times P others of the sequence.
     """
     g = 2.0
     for _ in range(60):
         g = (1 + g) ** (1 / dimension)
     steps = g ** -np.arange(1, dimension)
-    number = np.arange(POINTS)[:, None]
-    return np.concatenate([(number + 0.5) / POINTS, (0.5 + number * steps) % 1], axis=1)
+    number = np.arange(count)[:, None]
+    multiples = (0.5 + (part * count + number) * steps) % 1
+    return np.concatenate([(number + 0.5) / count, multiples], axis=1)

@@ -15,7 +15,7 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import defined, mean_of_weights
-from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
 from laplacebook.beyond.nested_approximation import NestedApproximation
@@ -184,7 +184,7 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     log_q = skewed.log_densities(given, index, effects - given.mode[index])
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
     weights = defined(log_joint - log_q, fit.density.name, "draws")
-    of_density = fit.grid.error if isinstance(fit.grid, Chains) else 0.0
+    of_density = 0.0 if isinstance(fit.grid, Grid) else fit.grid.error
     return WeightedDraws(u, weights, TOGETHER, float(np.hypot(_rounding(log_joint), of_density)))
 
 

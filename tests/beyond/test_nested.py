@@ -172,6 +172,7 @@ def test_several_hyperparameters_against_one_integral_each(number, within):
 def test_tails_that_are_cut_are_doubted(monkeypatch):
     """As where factors of so many effects would not fit into memory at more points."""
     monkeypatch.setattr("laplacebook.beyond.nested.MOST", 2000)
+    monkeypatch.setattr("laplacebook.beyond.nested.COARSE", {})
     approx = lb.nested(apart, np.linspace(0.5, 3, 4))
     assert len(approx.grid.place) < 2000
     assert approx.doubt.startswith("about 5 % of the posterior of s lies beyond the grid of")

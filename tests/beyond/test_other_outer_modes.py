@@ -115,3 +115,26 @@ def test_a_right_one_is_good():
     found = lb.diagnose(fit, jax.random.key(0), starts=20)
     assert found.level == "good"
     assert "no other mode of the hyperparameters from 19 searches" in found.verdict
+
+
+def ridges(y, number):
+    """Of a sum the first is in it by its square: two modes, each a ridge in its own direction."""
+    x = numpyro.sample("x", dist.Normal(0, 1).expand([number]).to_event(1))
+    z = numpyro.sample("z", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(z + x[0] ** 2 + x[1:].sum(), 0.1), obs=y)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_grid_is_fine_enough_for_a_mode_that_lies_across_it(number):
+    """The axes of one ridge are no measure for the other, whose evidence it would miss by a tenth."""
+    fit = lb.nested(ridges, 4.0, number, over="x")
+    sd = np.sqrt(number + 0.01)
+    density = lambda x: normal(x, 0, 1) + normal(4, x**2, sd)  # noqa: E731
+    evidence, mean, _ = quadrature(density, -6, 6)
+    assert float(fit.log_evidence) == pytest.approx(evidence, abs=1e-3)
+    assert float(fit.mean["x"][0]) == pytest.approx(mean, abs=1e-3)
+
+
+def test_ridges_that_no_grid_holds_are_refused():
+    with pytest.raises(NotConverged, match="ridges in other directions"):
+        lb.nested(ridges, 4.0, 4, over="x")

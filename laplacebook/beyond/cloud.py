@@ -1,0 +1,120 @@
+"""Weighted points of the hyperparameters between which their log marginal is interpolated, and the effects at some."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from laplacebook.base.estimate import Estimate
+from laplacebook.base.namespace import logsumexp
+from laplacebook.beyond.dense_conditional import AnyConditional
+from laplacebook.beyond.outer_mode import OuterMode
+from laplacebook.beyond.skewed_effects import SkewedEffects
+from laplacebook.beyond.smooth_points import SmoothPoints
+
+
+class Cloud(NamedTuple):
+    """Points of the hyperparameters, and the effects at some of them, as a grid has them at its nodes.
+
+    Attributes:
+        hyper: h, shape (P, H).
+        heights: the interpolated log marginal there, shape (P,).
+        logs: log weights, shape (P,): of the mean weight the logarithm is that of the integral.
+        conditional: the effects at K of the points.
+        which: of the points these are, shape (K,).
+        mode: of the hyperparameters.
+        seen: at how many points the log marginal was computed.
+        correction: what the mean ratio of joint density and Gaussian adds to each height, shape (P,).
+    """
+
+    hyper: np.ndarray
+    heights: np.ndarray
+    logs: np.ndarray
+    conditional: AnyConditional
+    which: np.ndarray
+    mode: OuterMode
+    seen: int
+    correction: np.ndarray
+
+    @property
+    def place(self) -> Float[np.ndarray, "K H"]:
+        """Of the nodes, in standard deviations at the mode."""
+        return self.places[self.which]
+
+    @property
+    def places(self) -> Float[np.ndarray, "P H"]:
+        """Likewise of all points."""
+        return np.linalg.solve(self.mode.axes, (self.hyper - self.mode.point).T).T
+
+    @property
+    def _off(self) -> Float[np.ndarray, " K"]:
+        """The log marginal at the nodes less what was interpolated there."""
+        return self.conditional.log_marginal - self.heights[self.which]
+
+    @property
+    def log_weights(self) -> Float[np.ndarray, " K"]:
+        """Of the nodes."""
+        return self._off + self.correction[self.which]
+
+    @property
+    def points(self) -> SmoothPoints:
+        """All points, with their weights."""
+        logs = self.logs + self.correction
+        density = self.heights + self.correction - self.log_evidence
+        return SmoothPoints(self.hyper, np.exp(logs - logsumexp(logs)), density)
+
+    @property
+    def evidence(self) -> Estimate:
+        """The log evidence, with a standard error by what was interpolated beside the log marginal at the nodes."""
+        logs = self.logs + self.correction
+        ratios = np.exp(self._off)
+        value = logsumexp(logs) - np.log(len(logs)) + np.log(ratios.mean())
+        of_ratios = ratios.std() / ratios.mean() / len(ratios) ** 0.5
+        of_weights = (1 / self.worth - 1 / len(logs)) ** 0.5
+        return Estimate(float(value), float(np.hypot(of_ratios, of_weights)))
+
+    @property
+    def log_evidence(self) -> float:
+        """The log evidence."""
+        return float(self.evidence.value)
+
+    @property
+    def error(self) -> float:
+        """Of the log evidence."""
+        return float(self.evidence.standard_error)
+
+    @property
+    def worth(self) -> float:
+        """How many points of equal weight they are worth."""
+        logs = self.logs + self.correction
+        return float(np.exp(2 * logsumexp(logs) - logsumexp(2 * logs)))
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether it tells itself where the mass is, as a fine grid does."""
+        return True
+
+    @property
+    def doubt(self) -> None:
+        """None: where it is not foreseen what the log marginal is, there is a grid."""
+
+    def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
+        """Whether a point lies beside h."""
+        away = self.places - np.linalg.solve(self.mode.axes, hyper - self.mode.point)
+        return bool(np.linalg.norm(away, axis=1).min() < 1)
+
+    def corrected(self, skewed: SkewedEffects) -> "Cloud":
+        """With weights for what the effects given the hyperparameters differ from a Gaussian.
+
+        Args:
+            skewed: how they differ.
+        """
+        return self._replace(correction=skewed.correction(self.place, self.places))
+
+    def told(self) -> str:
+        """What it is, in words."""
+        return f"interpolated between {self.seen:,} points"
+
+    def checks(self) -> list[str]:
+        """How good it is, in words."""
+        return [f"log evidence {self.evidence} (interpolation)"]
