@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Key
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import in_full_precision, jit_quickly
-from laplacebook.base.weights import USABLE
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.cloud import Cloud
@@ -31,7 +30,7 @@ from laplacebook.beyond.hyper_marginals import (
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
 from laplacebook.beyond.saved_nested import save
-from laplacebook.beyond.skewed_effects import SkewedEffects, systematic
+from laplacebook.beyond.skewed_effects import HOPELESS, SkewedEffects, systematic
 from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.functions import average, spread
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 _ROWS = 10  # of a printed approximation
 _JOINT = 2048  # draws of all sites together, each with a fit of the effects
-_HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
@@ -51,6 +49,7 @@ _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
 # as most: all layers have the same share of a mean that does not exist.
 _LONG = {1: 0.1, 2: 0.5}
+_LED = 0.5  # standard deviations of a hyperparameter, by the correction: robust trends then are off by up to 0.25
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
 _TOGETHER = 2**23  # numbers of draws, at one time
@@ -185,8 +184,8 @@ class NestedApproximation(ByDraws):
     def pareto_k(self) -> float:
         """Pareto k-hat of the effects given the hyperparameters, of pairs of draws against the log joint.
 
-        Minus infinity where they are exactly Gaussian; up to 0.7 the log marginal of the hyperparameters is
-        corrected by the pairs.
+        Minus infinity where they are exactly Gaussian; up to 0.8 (of sparse effects 0.7) the log marginal of the
+        hyperparameters is corrected by the pairs.
         """
         return self.skewed.pareto_k
 
@@ -247,13 +246,14 @@ class NestedApproximation(ByDraws):
         That the effects given the hyperparameters have other modes with a hundredth of their mass or more, by a few
         searches. That the skewness of an effect given the hyperparameters moves its mean by more than one of its
         conditional standard deviations from the mode: the correction for it is of first order, and not to be
-        trusted so far. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all
-        are equal to 10 %, as where rounding alone parts them). Below that it is no such reason by itself: it
-        is of all effects together, so in hundreds of them small errors add up where each marginal is right. Of
-        more than 500 sparse effects it is none above 0.8 either, but that a correction to second order, which is
-        not made, would move the mean of a hyperparameter by more than a quarter of a standard deviation. Or that
-        more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails; or, of draws, that
-        some have diverged.
+        trusted so far. That the correction by mean ratios moves the mean or the standard deviation of a hyperparameter
+        by more than half of one: then a few of the pairs of draws decide. Or that :attr:`pareto_k` is above 0.8: the
+        mean of the ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that
+        it is no such reason by itself: it is of all effects together, so in hundreds of them small errors add up where
+        each marginal is right. Of more than 500 sparse effects it is none above 0.8 either, but that a correction to
+        second order, which is not made, would move the mean of a hyperparameter by more than a quarter of a standard
+        deviation. Or that more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails;
+        or, of draws, that some have diverged.
         """
         if self.inner_modes is not None:
             return self.inner_modes.told(self.effects)
@@ -265,10 +265,15 @@ class NestedApproximation(ByDraws):
                 f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
                 "deviations, too far for a correction of first order"
             )
+        if self.skewed.led > _LED:
+            return (
+                f"the correction by mean ratios moves {' and '.join(self.over)} by {self.skewed.led:.1f} standard "
+                "deviations, too far for ratios to a Gaussian"
+            )
         moved = 0.0 if self._second_order is None else abs(self._second_order[0]).max()
         by_ratios = self._second_order is None or self.start.size <= _MANY
         far = by_ratios and np.ptp(self.skewed.log_ratios) > _EVEN
-        if moved > _MOVED or (self.pareto_k > _HOPELESS and far):
+        if moved > _MOVED or (self.pareto_k > HOPELESS and far):
             return (
                 f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
                 f"{self.pareto_k:.2f} of pairs of draws"
@@ -289,7 +294,7 @@ class NestedApproximation(ByDraws):
         return [
             f"{' and '.join(self.over)} {grid.told()}, the others given each "
             + ("exactly Gaussian" if k == -inf else f"by Laplace's method, Pareto k-hat {k:.2f}")
-            + (f" (above {USABLE}: not corrected)" if k > USABLE else ""),
+            + ("" if skewed.is_corrected or k == -inf else " (too high: not corrected)"),
             *self._told_second_order(),
             *(["no skewness of so many effects is kept, but for their means"] * skewed.is_shift),
             *grid.checks(),

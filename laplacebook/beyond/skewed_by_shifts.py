@@ -45,7 +45,7 @@ def skewed_by_shifts(
     assert isinstance(effects, SparseEffects) and isinstance(nodes, SparseConditional)
     order, size = np.lexsort(nodes.hyper.T), nodes.mode.shape[1]
     picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
-    ratios, odd = _pairs(effects, nodes, picked)
+    ratios, odd = _pairs(effects, nodes, picked, 0)
     index = np.repeat(picked, TOGETHER)
     if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
         return SkewedEffects(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
@@ -55,7 +55,7 @@ def skewed_by_shifts(
     found = SkewedEffects(effects, nodes, chosen, images, index, ratios)
     even = ratios - np.logaddexp(odd, -odd) + np.log(2)
     if found.pareto_k <= USABLE or not np.isfinite(even).all():
-        return found
+        return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
     where, back = np.unique(picked, return_inverse=True)
     cubic = np.array([_expanded(effects, nodes.at([k]))[1] for k in where])
     return replace(found, expansion=even + np.repeat(cubic[back], TOGETHER))
@@ -70,10 +70,10 @@ def _expanded(
 
 
 def _pairs(
-    effects: SparseEffects, nodes: SparseConditional, picked: Int[np.ndarray, " n"]
+    effects: SparseEffects, nodes: SparseConditional, picked: Int[np.ndarray, " n"], seed: int
 ) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"]]:
     """Of each pair of draws the logarithm of the mean ratio of p to q, and half of the difference of log p."""
-    size, rng = nodes.mode.shape[1], np.random.default_rng(0)
+    size, rng = nodes.mode.shape[1], np.random.default_rng(seed)
     parts = []
     for some in np.array_split(picked, -(-2 * PAIRS * size // _NUMBERS)):
         index = np.repeat(some, TOGETHER)

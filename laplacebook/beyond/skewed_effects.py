@@ -1,6 +1,6 @@
 """Draws of the effects given the hyperparameters, with the skewness that the log joint has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 from scipy.special import ndtr
 
-from laplacebook.base.weights import USABLE, pareto_k
+from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
+from laplacebook.beyond.fitted_log_mean import fitted_log_mean, moved, polynomial, standardized
 
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
@@ -21,7 +22,11 @@ _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
 PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
 FINE = np.linspace(-6, 6, 241)
 FLOOR = -60.0  # nats: what is lower is nowhere
-_LEAST = 0.1  # of a ratio: less is noise
+HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
+_LOWEST = np.log(0.1)  # of a mean ratio: less is noise
+_FAR = 0.15  # standard deviations of h: where the correction moves less, the first pairs are where it leads
+_EVENER = 0.5  # power of the weights by which others are spread: the edge of the mass matters to a polynomial
+_CUBIC = 2  # coordinates
 _FEW = 6  # coordinates: of more a whole quadratic function would have a term for every few pairs
 _AS_NEAR = 1e-6  # relative
 ROUNDING = 1e-3  # nats: a Gaussian has no more
@@ -44,7 +49,8 @@ class SkewedEffects:
         chosen: of which of them the lines are, shape (J,).
         image: of G normal numbers at equal distances from -6 to 6, for each of these and each effect, shape
             (J, d, G), of a shift alone G = 2; None where the log joint is Gaussian given the hyperparameters.
-        index: at which of the points each pair of draws is, shape (P,).
+        index: at which of the points each pair of draws is, shape (P,): of the first 4,096 as often as its weight
+            says, and others where the correction leads.
         log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
         expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
             None where the mean of ratios serves, or it is not known.
@@ -72,28 +78,49 @@ class SkewedEffects:
         order = np.lexsort(nodes.hyper.T)
         picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
         index = np.repeat(picked, TOGETHER)
-        normal = np.random.default_rng(0).standard_normal((PAIRS, nodes.mode.shape[1]))
-        offset = nodes.offsets(index, normal)
-        away = offset.reshape(len(picked), TOGETHER, -1)
-        middle = nodes.mode[picked][:, None]
-        points = np.concatenate([middle + away, middle - away], axis=1)
-        heights = effects.log_joint(nodes.hyper[picked], points)
-        ratios, odd = ratios_of(nodes, index, np.sum(normal**2, axis=1), heights)
+        ratios, odd, offset = _pairs(effects, nodes, picked, 0)
         if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
             return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
-        number = int(np.clip(LINES // normal.shape[1], FEWEST, MOST))
+        number = int(np.clip(LINES // offset.shape[1], FEWEST, MOST))
         chosen = np.unique(order[systematic(log_weights[order], number)])
         residuals = residuals_of(effects, nodes.at(chosen))
         near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
         x = offset / nodes.deviations[index]
         slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
         images = np.stack([image_of(one, slope) for one in residuals])
-        return cls(effects, nodes, chosen, images, index, ratios)
+        found = cls(effects, nodes, chosen, images, index, ratios)
+        return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
+
+    def led_on(
+        self,
+        log_weights: Float[np.ndarray, " K"],
+        ratios_at: Callable[[Int[np.ndarray, " n"]], Float[np.ndarray, " P"]],
+    ) -> "SkewedEffects":
+        """The same, with as many pairs again where the correction leads, if that is far.
+
+        The first lie where the log marginal without it has its mass, and few of them where it has it then.
+
+        Args:
+            log_weights: of the nodes, shape (K,).
+            ratios_at: the log ratios of the pairs at some nodes.
+        """
+        hyper = self.nodes.hyper
+        places = standardized(hyper, log_weights)
+        corrected = log_weights + self.correction(places)
+        if moved(places, corrected) <= _FAR:
+            return self
+        order = np.lexsort(hyper.T)
+        picked = order[systematic(_EVENER * corrected[order], PAIRS // TOGETHER)]
+        return replace(
+            self,
+            index=np.concatenate([self.index, np.repeat(picked, TOGETHER)]),
+            log_ratios=np.concatenate([self.log_ratios, ratios_at(picked)]),
+        )
 
     @cached_property
     def pareto_k(self) -> float:
-        """Pareto k-hat of the pairs as importance weights of all effects given the hyperparameters."""
-        return pareto_k(self.log_ratios)
+        """Pareto k-hat of the first pairs as importance weights of all effects given the hyperparameters."""
+        return pareto_k(self.log_ratios[:PAIRS])
 
     @property
     def is_shift(self) -> bool:
@@ -111,23 +138,39 @@ class SkewedEffects:
         weights = np.exp(-(np.linspace(FINE[0], FINE[-1], self.image.shape[-1]) ** 2) / 2)
         return np.mean(self.image @ weights, axis=0) / weights.sum()
 
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the log marginal of the hyperparameters is."""
+        known = self.image is not None and self.expansion is None
+        return known and bool(self.pareto_k <= HOPELESS)
+
+    @cached_property
+    def led(self) -> float:
+        """How far the correction moves a mean or a standard deviation of the hyperparameters, in these."""
+        after = self.nodes.log_marginal
+        places = standardized(self.nodes.hyper, after)
+        before = after - self.correction(places)
+        return moved(standardized(self.nodes.hyper, before), after)
+
     def correction(
         self, places: Real[np.ndarray, "K H"], at: Real[np.ndarray, "P H"] | None = None
     ) -> Float[np.ndarray, " P"]:
         """What to add to the log marginal of each point: the logarithm of the mean ratio of its pairs.
 
-        As a quadratic function of the place, fitted to the ratios of all pairs, so that it has little noise, and of
-        more than six coordinates without products of two of them; beyond the middle 98 % of the pairs it is that at
-        the edge. Zero where the ratios have too heavy a tail for a mean (a k-hat above 0.7).
+        As a polynomial of the place, fitted to the ratios of all pairs, so that it has little noise: of one or two
+        coordinates cubic, of up to six quadratic, of more without products of two of them. Beyond the middle 98 % of
+        the pairs it is that at the edge. Zero where the ratios have too heavy a tail for a mean (a k-hat above 0.8;
+        above 0.7 where :attr:`expansion` is known).
 
         Args:
             places: of the nodes, as on a grid, shape (K, H).
             at: places of other points, shape (P, H); by default those of the nodes.
         """
         at = places if at is None else at
-        if self.image is None or not self.pareto_k <= USABLE:
+        if not self.is_corrected:
             return np.zeros(len(at))
-        return np.log(np.maximum(self._fitted(places, np.exp(self.log_ratios), at), _LEAST))
+        here, there = self._terms(places, at)
+        return np.maximum(there @ fitted_log_mean(here, self.log_ratios), _LOWEST)
 
     def second_order(self, places: Real[np.ndarray, "K H"]) -> Float[np.ndarray, " K"] | None:
         """That logarithm by its expansion to second order, fitted likewise, where it is zero in :meth:`correction`.
@@ -137,17 +180,18 @@ class SkewedEffects:
         Args:
             places: of the nodes, shape (K, H).
         """
-        return None if self.expansion is None else self._fitted(places, self.expansion, places)
+        if self.expansion is None:
+            return None
+        here, there = self._terms(places, places)
+        return there @ np.linalg.lstsq(here, self.expansion, rcond=None)[0]
 
-    def _fitted(
-        self,
-        places: Real[np.ndarray, "K H"],
-        values: Float[np.ndarray, " P"],
-        at: Real[np.ndarray, "Q H"],
-    ) -> Float[np.ndarray, " Q"]:
+    def _terms(
+        self, places: Real[np.ndarray, "K H"], at: Real[np.ndarray, "Q H"]
+    ) -> tuple[Float[np.ndarray, "P T"], Float[np.ndarray, "Q T"]]:
+        """Of a function of the place: at the pairs, and at other points, beyond most pairs at the edge."""
         low, high = np.quantile(places[self.index], [0.01, 0.99], axis=0)
-        here, there = (_quadratic(np.clip(x, low, high)) for x in (places, at))
-        return there @ np.linalg.lstsq(here[self.index], values, rcond=None)[0]
+        here, there = (_polynomial(np.clip(x, low, high)) for x in (places, at))
+        return here[self.index], there
 
     def corrected(self, log_weights: Float[np.ndarray, " K"]) -> "SkewedEffects":
         """The same, with these log weights of its nodes."""
@@ -225,11 +269,26 @@ class SkewedEffects:
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
 
 
-def _quadratic(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
-    """The terms of a quadratic function of few coordinates; of many without their products."""
+def _polynomial(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
+    """The terms of a cubic function of few coordinates, of more of a quadratic, of many without their products."""
     size = x.shape[1]
-    products = [(i, j) for i in range(size) for j in range(i + 1) if size <= _FEW or i == j]
-    return np.stack([np.ones(len(x)), *x.T, *(x[:, i] * x[:, j] for i, j in products)], axis=1)
+    if size <= _FEW:
+        return polynomial(x, 3 if size <= _CUBIC else 2)
+    return np.concatenate([np.ones((len(x), 1)), x, x**2], axis=1)
+
+
+def _pairs(
+    effects: Effects, nodes: AnyConditional, picked: Int[np.ndarray, " n"], seed: int
+) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"], Float[np.ndarray, "P d"]]:
+    """What :func:`ratios_of` says of pairs at some nodes, and how far these are from the modes."""
+    index = np.repeat(picked, TOGETHER)
+    normal = np.random.default_rng(seed).standard_normal((len(index), nodes.mode.shape[1]))
+    offset = nodes.offsets(index, normal)
+    away = offset.reshape(len(picked), TOGETHER, -1)
+    middle = nodes.mode[picked][:, None]
+    points = np.concatenate([middle + away, middle - away], axis=1)
+    heights = effects.log_joint(nodes.hyper[picked], points)
+    return *ratios_of(nodes, index, np.sum(normal**2, axis=1), heights), offset
 
 
 def ratios_of(
