@@ -102,11 +102,15 @@ class _Points(NamedTuple):
         return float(1 / np.sum(_weights(self.logs) ** 2) / len(self.logs))
 
     def drawn(self, logs: np.ndarray, number: int, uniform: float) -> Int[np.ndarray, " S"]:
-        """So many of them by these log weights, spread out over where they lie."""
+        """So many of them by these log weights, spread out over where they lie, and none that outweighs all others.
+
+        Weights are truncated (Ionides 2008): a surface may rise far from all points.
+        """
         from scipy.spatial import KDTree  # slow to import
 
         order = KDTree(self.x, leafsize=1).indices
         places = (np.arange(number) + uniform) / number
+        logs = np.minimum(logs, logsumexp(logs) - np.log(len(logs)) / 2)
         mass = np.cumsum(_weights(logs)[order])
         return order[np.minimum(np.searchsorted(mass, places), len(order) - 1)]
 
@@ -187,10 +191,11 @@ def interpolated(
             return None
         ratios = np.expm1(heights - points.heights[rows])[:foreseen]
         off = np.sqrt(np.mean(ratios**2))
-        is_close = bool(off < _CLOSE and points.evenness > _EVEN[0])
+        is_even = points.evenness > _EVEN[0]
+        is_close = bool(off < _CLOSE and is_even)
         if is_last and is_close:
             return _cloud(mode, points, found, rows, len(x) + len(rows))
-        if off > _HOPELESS and part >= _SOME * _TRIES:
+        if off > _HOPELESS and is_even and part >= _SOME * _TRIES:
             return None
         is_last = is_close
         fresh, first = np.unique(rows, return_index=True)
