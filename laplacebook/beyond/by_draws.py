@@ -1,10 +1,10 @@
 """What is known by draws: moments, quantiles and tables of it, and draws on the scale of the model."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -232,6 +232,16 @@ class ByDraws(Approximation):
         """
         kept = {"_diagnosed": verdict, "_unseen": unseen, "_asked": True}
         vars(self).update(kept)  # around the frozen dataclass
+
+    @property
+    def judged(self) -> dict[str, list[str | None]]:
+        """The verdict of a diagnosis for the header of a file: nothing where none was asked for."""
+        return {"judged": [self._diagnosed, self._unseen]} if self._asked else {}
+
+    def recall(self, header: Mapping[str, Any]) -> None:
+        """Keep the verdict that is in the header of a file, if there is one."""
+        if "judged" in header:
+            self.remember(*header["judged"])
 
     @property
     def inherited(self) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond import mixture, resampled, skewed
+from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.mixture import MixtureApproximation, alone
 from laplacebook.beyond.nested_approximation import NestedApproximation
@@ -41,9 +42,9 @@ def load(path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any)
         kwargs: its keyword arguments, the same as in the fit.
 
     Returns:
-        What was saved, with the same numbers: a :class:`LaplaceApproximation` with its other modes, or another
-        :class:`Approximation`. The approximation of a last layer takes the layers before it from
-        the file, and the whole model from you.
+        What was saved, with the same numbers and the verdict of :func:`~laplacebook.diagnose` if it was asked: a
+        :class:`LaplaceApproximation` with its other modes, or another :class:`Approximation`. The approximation of a
+        last layer takes the layers before it from the file, and the whole model from you.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -58,6 +59,8 @@ def load(path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any)
     """
     archive = Archive.read(Path(path))
     found = _loaded(archive, model, args, kwargs)
+    if isinstance(found, ByDraws):
+        found.recall(archive.header)
     if resampled.KIND not in archive.header:
         return found
     return archive.parsed(partial(ResampledApproximation.in_archive, proposal=found), resampled.U)

@@ -91,9 +91,13 @@ def mixture(fits: LaplaceApproximation | Sequence[LaplaceApproximation]) -> "Mix
 
 def alone(fit: LaplaceApproximation) -> LaplaceApproximation:
     """A fit without its other modes; what a diagnosis found stays known of it."""
-    if not fit.other_modes:
-        return fit
-    one = replace(fit, other_modes=())
+    return _beside(fit, ()) if fit.other_modes else fit
+
+
+def _beside(
+    fit: LaplaceApproximation, others: tuple[LaplaceApproximation, ...]
+) -> LaplaceApproximation:
+    one = replace(fit, other_modes=others)
     one.remember(fit._diagnosed, fit.of_shape, fit.found, fit._unseen)
     return one
 
@@ -292,7 +296,7 @@ class MixtureApproximation(ByDraws):
             UnsupportedModel: it is of a plain density.
         """
         first, *others = self.components
-        save(replace(first, other_modes=tuple(others)), path, {"kind": KIND})
+        save(_beside(first, tuple(others)), path, {"kind": KIND, **self.judged})
 
     def _lines(self) -> list[str]:
         shares = ", ".join(f"{share:.3g}" for share in self.shares[:_ROWS])

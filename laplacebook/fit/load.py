@@ -22,7 +22,7 @@ _MOVED = 0.01  # posterior standard deviations from the saved mode to that of th
 def laplace_in(
     archive: Archive, model: Callable, args: tuple, kwargs: dict
 ) -> LaplaceApproximation:
-    """The Laplace approximation in a file, with its other modes.
+    """The Laplace approximation in a file, with its other modes and the verdicts of diagnoses on them.
 
     Args:
         archive: the file.
@@ -33,8 +33,13 @@ def laplace_in(
     Raises:
         LaplaceError: the file is damaged, or of another model or of other data.
     """
-    first, *others = [_bound(stored, model, args, kwargs) for stored in stored_modes(archive)]
-    return replace(first, other_modes=tuple(others))
+    own, found, verdicts = stored_modes(archive)
+    first, *others = [_bound(stored, model, args, kwargs) for stored in (*own, *found)]
+    approx = replace(first, other_modes=tuple(others[: len(own) - 1]))
+    modes = [approx, *others]
+    for mode, (verdict, of_shape, places, unseen) in zip(modes, verdicts, strict=bool(verdicts)):
+        mode.remember(verdict, of_shape, tuple(modes[i] for i in places), unseen)
+    return approx
 
 
 def _bound(stored: Stored, model: Callable, args: tuple, kwargs: dict) -> LaplaceApproximation:

@@ -7,7 +7,7 @@ model and its data are not in it.
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,7 @@ _Found = TypeVar("_Found")
 _FORMAT = 1
 _PRECISION = "precision/"  # before the name of each of its arrays
 _OTHER = "other/"  # before the number of another mode, and the names of its arrays
+_FOUND = "found/"  # likewise, of a mode that a diagnosis found
 ARGUMENT = "argument/"  # before the name of each array among the arguments
 _FIXED = "fixed/"  # before the name of each site that the last layer takes as known
 
@@ -107,10 +108,27 @@ def save(
         "settings_of_others": [asdict(other.settings) for other in approx.other_modes],
         **beside,
     }
+    modes = [approx, *approx.other_modes]
+    verdicts, found = _verdicts(modes)
+    if verdicts:
+        header["verdicts"] = verdicts
+        header["settings_of_found"] = [asdict(mode.settings) for mode in found]
     arrays = _arrays(approx)
-    for i, other in enumerate(approx.other_modes):
-        arrays |= {f"{_OTHER}{i}/{name}": value for name, value in _arrays(other).items()}
+    for prefix, beside_it in ((_OTHER, modes[1:]), (_FOUND, found)):
+        for i, other in enumerate(beside_it):
+            arrays |= {f"{prefix}{i}/{name}": value for name, value in _arrays(other).items()}
     write(path, approx.density, header, arrays)
+
+
+def _verdicts(modes: Sequence[Any]) -> tuple[list[list[Any]], list[Any]]:
+    """What diagnoses said of each mode, nothing where none was made, and the modes that they found beside those."""
+    known, verdicts = list(modes), []
+    for one in known:  # which grows
+        known += [mode for mode in one.found if not any(mode is other for other in known)]
+        found = [i for mode in one.found for i, other in enumerate(known) if mode is other]
+        verdicts.append([one._diagnosed, one.of_shape, found, one._unseen])
+    made = any(one._diagnosed is not None for one in known)
+    return verdicts if made else [], known[len(modes) :]
 
 
 def write(
@@ -247,8 +265,23 @@ class Archive(NamedTuple):
         return found
 
 
-def stored_modes(archive: Archive) -> list[Stored]:
-    """The mode and the other modes in a file.
+class Modes(NamedTuple):
+    """All modes in a file.
+
+    Attributes:
+        own: the mode of the approximation, and its other modes.
+        found: further ones, which a diagnosis found.
+        verdicts: of those and these what ``LaplaceApproximation.remember`` takes, with the modes found as places among
+            them; none where no diagnosis was made, and in a file of an earlier package.
+    """
+
+    own: list[Stored]
+    found: list[Stored]
+    verdicts: list[list[Any]]
+
+
+def stored_modes(archive: Archive) -> Modes:
+    """The modes in a file.
 
     Raises:
         LaplaceError: it is damaged, or in a precision in which JAX does not work now.
@@ -256,14 +289,26 @@ def stored_modes(archive: Archive) -> list[Stored]:
     return archive.parsed(_parse_all, "mode_vector")
 
 
-def _parse_all(archive: Archive) -> list[Stored]:
-    header, found = archive.header, [_parse(archive)]
+def _parse_all(archive: Archive) -> Modes:
+    header = archive.header
+
+    def beside(prefix: str, settings: list[dict[str, Any]]) -> list[Stored]:
+        headers = [{**header, "settings": one} for one in settings]
+        return [
+            _parse(Archive(archive.path, one, within(archive.arrays, f"{prefix}{i}/")))
+            for i, one in enumerate(headers)
+        ]
+
     number = header.get("other_modes", 0)
     settings = header.get("settings_of_others", [header["settings"]] * number)
-    for i, one in zip(range(number), settings, strict=True):
-        other = within(archive.arrays, f"{_OTHER}{i}/")
-        found.append(_parse(archive._replace(header={**header, "settings": one}, arrays=other)))
-    return found
+    if len(settings) != number:
+        raise ValueError("its header has other settings than modes")
+    own = [_parse(archive), *beside(_OTHER, settings)]
+    found = beside(_FOUND, header.get("settings_of_found", []))
+    verdicts = header.get("verdicts", [])
+    if verdicts and len(verdicts) != len(own) + len(found):
+        raise ValueError("its header has other verdicts than modes")
+    return Modes(own, found, verdicts)
 
 
 def _damaged(path: Path, error: Exception, version: str | None = None) -> LaplaceError:
