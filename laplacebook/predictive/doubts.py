@@ -10,26 +10,29 @@ from laplacebook.fit.glance import doubt_at_a_glance
 from laplacebook.fit.result import LaplaceApproximation
 
 
-def warn_of_doubt(approx: Approximation, method: str) -> None:
-    """Where the average is over a q of which a diagnosis said bad, or over draws and a few look so.
+def warn_of_doubt(approx: Approximation, method: str | None, stacklevel: int = 3) -> None:
+    """Where the average is over a q that is known to be bad or to leave out modes, or over draws and a few look so.
 
     Args:
         approx: what is averaged over.
-        method: how, by the names of :func:`~laplacebook.predict`, which called this.
+        method: how, by the names of :func:`~laplacebook.predict`, or None for what components have by default.
+        stacklevel: of the caller of :func:`~laplacebook.predict`.
     """
     if is_traced(approx) or method == "plug_in":
         return
-    doubt, one = approx.doubt, isinstance(approx, LaplaceApproximation)
+    doubt, one = approx.known_doubt, isinstance(approx, LaplaceApproximation)
     highest: Any = approx if one else next(iter(getattr(approx, "components", ())), None)
-    if highest is not None and doubt is None and method == "monte_carlo":
-        doubt = _doubt_of_draws(highest)
-    more = "lb.diagnose says more. " if one and "lb.diagnose" not in (doubt or "") else ""
-    if doubt and (method == "monte_carlo" or doubt.startswith("diagnosed")):
+    if doubt is None and method == "monte_carlo":
+        doubt = approx.doubt
+        if highest is not None and doubt is None:
+            doubt = _doubt_of_draws(highest)
+    if doubt:
+        more = "" if "lb." in doubt or not one else "lb.diagnose says more. "
         warn(
             f"The fit of {approx.density.name} is doubtful, and so are averages over it: "
             f"{doubt.removesuffix('.')}. {more}A sampler such as NumPyro's NUTS does not need the fit.",
             DoubtfulFit,
-            stacklevel=3 if one else 4,
+            stacklevel=stacklevel,
         )
 
 

@@ -1,6 +1,7 @@
 """What a mixture says of new data: the predictions of its components, joined by their shares."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from laplacebook.predictive.prediction import Prediction
 
 
 def components_to_ask(approx: Any, method: str | None) -> tuple[LaplaceApproximation, ...]:
-    """Those of a mixture, where each answers by a method of its own; else none.
+    """Those of a mixture, where each answers by a method of its own, without what is known against it; else none.
 
     By default they do where draws are of no use: their curvature is that of models linearised at their modes.
 
@@ -24,7 +25,9 @@ def components_to_ask(approx: Any, method: str | None) -> tuple[LaplaceApproxima
     components = getattr(approx, "components", ())
     if method == "monte_carlo" or not components:
         return ()
-    return components if method or components[0].settings.curvature != "hessian" else ()
+    if method is None and components[0].settings.curvature == "hessian":
+        return ()
+    return tuple(replace(one, other_modes=()) for one in components)
 
 
 def joined(approx: Any, parts: Sequence[Any]) -> Array | Estimate | Prediction:

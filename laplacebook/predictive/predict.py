@@ -151,9 +151,9 @@ def predict(
         LaplaceError: the fit failed.
 
     Warns:
-        DoubtfulFit: a diagnosis said that the fit is bad; or, for ``"monte_carlo"``, the fit was not
-            diagnosed and its :attr:`~LaplaceApproximation.doubt` says so, or, with another curvature than
-            the Hessian, a look at 64 draws.
+        DoubtfulFit: a diagnosis said that the fit is bad, or modes are known that it leaves out; or, for
+            ``"monte_carlo"``, the fit was not diagnosed and its :attr:`~LaplaceApproximation.doubt` says so,
+            or, with another curvature than the Hessian, a look at 64 draws.
     """
     require_approximation(approx)
     if is_plain(approx.density):
@@ -174,6 +174,7 @@ def predict(
     density, new = approx.density, with_settings_of(approx.density.call, args, kwargs, own)
     components = components_to_ask(approx, method)
     if components:
+        warn_of_doubt(approx, method)
         each = [None] * len(components) if key is None else [*split(key, len(components))]
         options: Any = {"num_samples": num_samples, "site": site, "with_spread": with_spread}
         parts = [
@@ -250,7 +251,7 @@ def _over_joint_draws(
     density = approx.density
     point = jax.ShapeDtypeStruct((density.dimension,), jnp.result_type(float))
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, point, key=to_new)
-    warn_of_doubt(approx, "monte_carlo")
+    warn_of_doubt(approx, "monte_carlo", stacklevel=4)
     draws = approx.sample_vector(to_draw, (num_samples,))
     if shapes.grown:
         refuse_crossed_arguments(density, new, draws[0], site, key=to_new)
