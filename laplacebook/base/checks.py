@@ -121,28 +121,44 @@ def require_one(what: str, shape: tuple[int, ...], dimensions: int, mappable: bo
         raise ValueError(f"{what} is a batch, of shape {shape}: {remedy}.")
 
 
-def coordinates(v: Numbers, shape: tuple[int, ...], columns: bool = False) -> Numbers:
-    """A vector in the coordinates of one Gaussian; by its shape alone another array is refused.
+def coordinates(
+    v: Numbers, shape: tuple[int, ...], columns: bool = False, name: str = "This vector"
+) -> Numbers:
+    """A vector in the coordinates of one Gaussian; by its shape and type alone anything else is refused.
 
     Args:
         v: an array.
         shape: ``(*B, D)``, of the precision or the mode.
         columns: whether further axes may follow that of the coordinates.
+        name: of the argument.
 
     Returns:
         The array.
 
     Raises:
+        TypeError: it is no array of numbers.
         ValueError: the array is no such vector, or the Gaussian is a batch of them.
     """
     require_one("This Gaussian", shape, 1)
+    _require_array_of_numbers(name, v, shape)
     found = jnp.shape(v)
     if found[:1] != shape or (not columns and len(found) != 1):
         more = ", with any axes after" if columns else "; for several at once use jax.vmap"
         raise ValueError(
-            f"This vector has shape {found}, and must have {shape}, one number for each coordinate{more}."
+            f"{name} has shape {found}, and must have {shape}, one number for each coordinate{more}."
         )
     return v
+
+
+def _require_array_of_numbers(name: str, v: Any, shape: tuple[int, ...]) -> None:
+    is_number = np.isscalar(v) and not isinstance(v, str | bytes)
+    if is_number or getattr(getattr(v, "dtype", None), "kind", "O") not in "OSUMm":
+        return
+    found = f"an array of type {v.dtype}" if hasattr(v, "dtype") else f"a {type(v).__name__}"
+    raise TypeError(
+        f"{name} must be an array of numbers of shape {shape}, one for each coordinate, such as "
+        f"jax.numpy.array([...]), not {found}."
+    )
 
 
 def symmetric_part(matrix: Float[Array, "*B D D"]) -> Float[Array, "*B D D"]:

@@ -147,7 +147,7 @@ class SkewedApproximation(ByDraws):
     def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
         """The logarithm of the density at u of shape (D,), in the coordinates of the fit; any other is a ValueError."""
         mode = self.gaussian.mode_vector
-        offset = coordinates(u, mode.shape) - mode
+        offset = coordinates(u, mode.shape, name="u") - mode
         tilt = _ROOT * _third(self.density, mode, offset)
         return log(2) + self.gaussian.log_density(u) + log_ndtr(tilt)
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from laplacebook.base.checks import require_numbers
 from laplacebook.model.arguments import positional_names, within_handlers
 from laplacebook.model.density import ModelDensity
 
@@ -34,8 +36,8 @@ class Hyperparameters:
         """Arguments of a model, and the logarithms of their values, shape (H,).
 
         Raises:
-            TypeError: a value is a dict.
-            ValueError: there is none, the model takes no such argument, or a value is not positive.
+            TypeError: a value is a dict, or no number.
+            ValueError: there is none, the model takes no such argument, a value is not positive, or not known yet.
         """
         taken = _parameters(density.model)
         unknown = [name for name in values if taken is not None and name not in taken]
@@ -50,7 +52,8 @@ class Hyperparameters:
                     f"{name} must be a positive number, or an array of them in the order in which the model "
                     f"takes them, such as {[1.0] * len(value)}, not a {type(value).__name__}."
                 )
-        arrays = {name: np.asarray(value, float) for name, value in values.items()}
+        require_numbers("maximize_evidence", list(values.values()))
+        arrays = {name: _numbers(name, value) for name, value in values.items()}
         for name, array in arrays.items():
             if not (array.size and np.all((array > 0) & np.isfinite(array))):
                 raise ValueError(
@@ -90,6 +93,15 @@ class Hyperparameters:
         args = tuple(values.pop(n, x) for n, x in zip(positions, args, strict=True))
         call = density.call.with_arguments(args, {**kwargs, **values})
         return ModelDensity(call, density.space)
+
+
+def _numbers(name: str, value: ArrayLike | Sequence[float]) -> np.ndarray:
+    with suppress(TypeError, ValueError):
+        if np.asarray(value).dtype.kind not in "SUMm":  # of text NumPy reads numbers, of dates days
+            return np.asarray(value, float)
+    raise TypeError(
+        f"{name} must be a positive number, or an array of them, such as 1.0 or [1.0, 2.0], not {value!r}."
+    )
 
 
 def _parameters(model: Callable[..., Any]) -> list[str] | None:

@@ -144,7 +144,7 @@ def maximize_evidence(
     Raises:
         ValueError: the model has no such argument, a value is not positive, or ``approx`` is a batch
             of fits or is within a JAX transformation; or ``refit`` is asked of a low rank.
-        TypeError: ``approx`` is no fit, ``hyperparameters`` no dict, or a value in it one.
+        TypeError: ``approx`` is no fit, ``hyperparameters`` no dict, or a value in it one or no number.
         NotConverged: the evidence rises without end, does not depend on a hyperparameter, does not tell
             two of them apart, or ``steps`` were too few; or ``approx`` is no mode.
         NonFinite: the evidence is not finite at the start.

@@ -122,9 +122,9 @@ class LaplaceApproximation(Approximation):
 
     @in_full_precision
     def log_density(self, u: Float[Array, " D"]) -> Float[Array, ""]:
-        """log q(u), for u of shape (D,); any other is a ValueError."""
+        """log q(u), for u of shape (D,); any other is a ValueError, a list a TypeError."""
         self._not_a_batch()
-        offset = coordinates(u, self.mode_vector.shape) - self.mode_vector
+        offset = coordinates(u, self.mode_vector.shape, name="u") - self.mode_vector
         quadratic = offset @ self.precision.matvec(offset)
         return -self.precision.log_volume() - quadratic / 2
 

@@ -240,6 +240,20 @@ def test_a_dict_of_values_is_told_to_be_an_array(rate):
         lb.maximize_evidence(rate, {"prior_precision": {"a": 1.0, "b": 2.0}})
 
 
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    "wrong", ["1.0", ["a", "b"], 1j, object(), [[1.0], [1.0, 2.0]], np.datetime64("2020-01-01")]
+)
+def test_what_is_no_number_is_refused(rate, wrong):
+    with pytest.raises(TypeError, match=r"prior_precision must be a positive number, or an array"):
+        lb.maximize_evidence(rate, {"prior_precision": wrong})
+
+
+def test_values_within_a_compiled_program_are_refused(rate):
+    with pytest.raises(ValueError, match="looks at numbers"):
+        jax.jit(lambda x: lb.maximize_evidence(rate, {"prior_precision": x}))(1.0)
+
+
 def test_evidence_that_rises_without_end_is_no_maximum():
     """With a sum of 4 of 4 Poisson counts the mode is zero, and the narrower the prior the better."""
     approx = lb.laplace(counts, np.ones(4), 0.5)

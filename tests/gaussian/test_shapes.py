@@ -27,6 +27,25 @@ def test_vectors_of_another_length_are_refused(name):
         jax.eval_shape(batch.solve, np.ones(D))
 
 
+@pytest.mark.parametrize("name", DISTINCT)
+def test_what_is_no_array_of_numbers_is_refused(name):
+    precision, _ = made(name)
+    for method in (precision.matvec, precision.solve, precision.whitened, precision.half_solve):
+        for wrong in ([0.0] * D, None, "u", np.array(["a"] * D), {"w": np.zeros(D)}):
+            with pytest.raises(TypeError, match=r"must be an array of numbers of shape \(10,\)"):
+                method(wrong)
+
+
+@pytest.mark.parametrize("make", [lambda fit: fit, lb.skewed, lb.mixture])
+def test_the_point_of_a_log_density_is_named(make):
+    approx = make(lb.laplace(coin, np.repeat([1.0, 0.0], [8, 1])))
+    for wrong, found in (([0.0], "a list"), ({"theta": 0.5}, "a dict"), (["a"], "a list")):
+        with pytest.raises(TypeError, match=f"u must be an array of numbers .* not {found}"):
+            approx.log_density(wrong)
+    with pytest.raises(ValueError, match=r"u has shape \(2,\)"):
+        approx.log_density(np.zeros(2))
+
+
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [([[2.0, 1.0], [0.0, 2.0]], r"\[0, 1\] is 1, element \[1, 0\] 0"), (np.ones((2, 3)), "square")],
