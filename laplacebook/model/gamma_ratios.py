@@ -13,7 +13,13 @@ from jax.scipy.special import gammaln, xlog1py
 from jaxtyping import Array
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution
+from scipy import special
 
+from laplacebook.base.namespace import Numbers
+
+#: what is known before a program is traced, which need not compute with it
+_KNOWN = float | int | np.generic | np.ndarray
+_FEW = 1000  # numbers
 _LARGE = 8.0
 #: of 1 / x, 1 / x^3, ...: the first term that is left out is 1e-15 at 8
 _STIRLING = (1/12, -1/360, 1/1260, -1/1680, 1/1188, -691/360360, 1/156)  # fmt: skip
@@ -24,21 +30,29 @@ def log_rising(x: Any, step: Any) -> Array:
 
     By Stirling's series, of which the parts that are large are subtracted by hand.
     """
-    x, step = jnp.asarray(x, float), jnp.asarray(step, float)
+    if all(isinstance(one, _KNOWN) and np.size(one) <= _FEW for one in (x, step)):
+        with np.errstate(all="ignore"):
+            found = _log_rising(np.asarray(x, float), np.asarray(step, float), np)
+        return jnp.asarray(found, float)
+    return _log_rising(jnp.asarray(x, float), jnp.asarray(step, float), jnp)
+
+
+def _log_rising(x: Numbers, step: Numbers, xp: Any) -> Numbers:
     there = x + step
-    main = (there - 0.5) * jnp.log1p(step / x) + step * jnp.log(x) - step
-    return main + _beside_stirling(there) - _beside_stirling(x)
+    main = (there - 0.5) * xp.log1p(step / x) + step * xp.log(x) - step
+    return main + _beside_stirling(there, xp) - _beside_stirling(x, xp)
 
 
-def _beside_stirling(x: Array) -> Array:
+def _beside_stirling(x: Numbers, xp: Any) -> Numbers:
     """log Gamma(x) - [(x - 1/2) log x - x + log(2 pi) / 2]."""
     large = x >= _LARGE
-    far, near = jnp.where(large, x, _LARGE), jnp.where(large, 1.0, x)
-    series = jnp.zeros_like(x)
+    far, near = xp.where(large, x, _LARGE), xp.where(large, 1.0, x)
+    series = xp.zeros_like(x)
     for term in reversed(_STIRLING):
         series = series / far**2 + term
-    direct = gammaln(near) - (near - 0.5) * jnp.log(near) + near - np.log(2 * np.pi) / 2
-    return jnp.where(large, series / far, direct)
+    log_gamma = special.gammaln(near) if xp is np else gammaln(near)
+    direct = log_gamma - (near - 0.5) * xp.log(near) + near - np.log(2 * np.pi) / 2
+    return xp.where(large, series / far, direct)
 
 
 class StudentT(dist.StudentT):

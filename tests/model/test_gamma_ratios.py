@@ -32,9 +32,22 @@ def test_a_rising_factorial_and_its_derivatives(x, step):
         there, here = mp.mpf(x) + mp.mpf(step), mp.mpf(x)
         functions = [mp.loggamma, mp.digamma, lambda v: mp.psi(1, v)]
         expected = [float(f(there) - f(here)) for f in functions]
-    ours = [log_rising, jax.grad(log_rising), jax.grad(jax.grad(log_rising))]
+    ours = [jax.jit(log_rising), jax.grad(log_rising), jax.grad(jax.grad(log_rising))]
     found = [float(f(x, step)) for f in ours]
     np.testing.assert_allclose(found, expected, rtol=3e-14, atol=1e-14)
+    np.testing.assert_allclose(log_rising(x, step), expected[0], rtol=3e-14, atol=1e-14)
+
+
+def test_of_known_numbers_a_program_computes_none():
+    def density(x):
+        return right_at_edges(dist.StudentT(4.0, 0.0, 1.0)).log_prob(x).sum()
+
+    x = np.linspace(-3, 3, 7)
+    assert "lgamma" not in str(jax.make_jaxpr(density)(x))
+    np.testing.assert_allclose(density(x), stats.t(4).logpdf(x).sum(), rtol=1e-14)
+    with single_precision():
+        assert log_rising(4.0, np.arange(3)).dtype == np.float32
+        assert log_rising(np.float32(4.0), 0.5).dtype == np.float32
 
 
 def negative_binomial(mean, size, k):
