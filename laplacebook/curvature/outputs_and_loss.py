@@ -21,8 +21,38 @@ _BINOMIAL = (dist.BinomialLogits, dist.BinomialProbs)
 _FAMILIES = (*_BERNOULLI, *_CATEGORICAL, *_BINOMIAL, dist.Normal, dist.Poisson)
 
 
+def moving_parameters(density: ModelDensity, u: Float[Array, " D"]) -> list[list[bool]]:
+    """Which parameters of the observed distributions depend on u, in the form that :func:`split_likelihood` takes.
+
+    Args:
+        density: a model and its arguments.
+        u: a point, shape (D,).
+
+    Raises:
+        UnsupportedModel: there is no such split.
+    """
+    seen: list[tuple[list[str], list[bool], list[bool]]] = []
+
+    def known_and_parameters(u: Array) -> tuple[list[Any], list[list[Array]]]:
+        trace, _ = density.trace(u)
+        names = density.observed(trace)
+        _require_distributions(names, [trace[name] for name in names])
+        leaves = _leaves(trace, names)
+        parameters = [_parameters(leaf) for leaf in leaves]
+        normal = [isinstance(leaf, dist.Normal) for leaf in leaves]
+        seen.append((names, normal, [_is_real(x) for x in _flat(parameters)]))
+        return [trace[name][part] for name in names for part in ("value", "scale")], parameters
+
+    known, moving = depends_on(known_and_parameters, u)
+    ((names, normal, real),) = seen
+    discrete = any(m and not r for m, r in zip(_flat(moving), real, strict=True))
+    if discrete or any(jax.tree.leaves(known)):
+        raise _unknown(names)
+    return [[m or (n and of[1]) for m in of] for n, of in zip(normal, moving, strict=True)]
+
+
 def split_likelihood(
-    density: ModelDensity, u: Float[Array, " D"]
+    density: ModelDensity, u: Float[Array, " D"], moving: list[list[bool]] | None = None
 ) -> tuple[Callable[[Any], Float[Array, " C"]], Callable[[Any], Float[Array, ""]]]:
     """The log likelihood as -loss(eta(u)), where eta are parameters of the observed distributions.
 
@@ -34,6 +64,7 @@ def split_likelihood(
     Args:
         density: a model and its arguments.
         u: a point, shape (D,), at which what does not depend on u is evaluated.
+        moving: what :func:`moving_parameters` returns, if that was called before.
 
     Returns:
         eta, a function of u (a vector, or a dict of its parts by site) that returns shape (C,); and
@@ -44,29 +75,22 @@ def split_likelihood(
             mask depend on u, which eta and the loss would not see.
     """
     dtype = u.dtype
+    moving = moving_parameters(density, u) if moving is None else moving
     trace, _ = density.trace(u)
     names = density.observed(trace)
     sites = [trace[name] for name in names]
-    _require_distributions(names, sites)
-    _require_known(density, u, names)
     flat = [jax.tree.flatten(site["fn"], is_leaf=_is_family) for site in sites]
     leaves = [leaf for members, _ in flat for leaf in members]
     constants = [_parameters(leaf) for leaf in leaves]
+    natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
 
-    def parameters(u: Any, natural: list[bool]) -> list[list[Array]]:
+    def parameters(u: Any) -> list[list[Array]]:
         trace, _ = density.trace(u)
-        fns = [jax.tree.leaves(trace[name]["fn"], is_leaf=_is_family) for name in names]
-        moved = [leaf for members in fns for leaf in members]
+        moved = _leaves(trace, names)
         return [_parameters(leaf, n) for leaf, n in zip(moved, natural, strict=True)]
 
-    moving = depends_on(lambda u: parameters(u, [False] * len(leaves)), u)
-    if any(m and not _is_real(x) for x, m in zip(_flat(constants), _flat(moving), strict=True)):
-        raise _unknown(names)
-    natural = [isinstance(x, dist.Normal) and m[1] for x, m in zip(leaves, moving, strict=True)]
-    moving = [[n or m for m in of] for n, of in zip(natural, moving, strict=True)]
-
     def eta(u: Any) -> Array:
-        pairs = zip(parameters(u, natural), moving, strict=True)
+        pairs = zip(parameters(u), moving, strict=True)
         kept = [jnp.ravel(x) for of, ms in pairs for x, m in zip(of, ms, strict=True) if m]
         return jnp.concatenate(kept) if kept else jnp.zeros(0, dtype)
 
@@ -95,15 +119,10 @@ def slope(loss: Callable[[Array], Array], eta: Float[Array, " C"]) -> Float[Arra
     return jax.grad(loss)(jnp.where(eta == 0, jnp.finfo(eta.dtype).eps ** 0.75, eta))
 
 
-def _require_known(density: ModelDensity, u: Array, names: list[str]) -> None:
-    """Refuse data and scales that depend on u."""
-
-    def taken_as_known(u: Array) -> list[Any]:
-        trace, _ = density.trace(u)
-        return [trace[name][part] for name in names for part in ("value", "scale")]
-
-    if any(jax.tree.leaves(depends_on(taken_as_known, u))):
-        raise _unknown(names)
+def _leaves(trace: dict[str, dict], names: list[str]) -> list[Any]:
+    """The distributions of known families among the observed ones, and the leaves of all others."""
+    fns = [jax.tree.leaves(trace[name]["fn"], is_leaf=_is_family) for name in names]
+    return [leaf for members in fns for leaf in members]
 
 
 def _unknown(names: list[str]) -> UnsupportedModel:

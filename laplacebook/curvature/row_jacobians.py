@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from laplacebook.base.jaxprs import array_sizes
 from laplacebook.base.many_points import NUMBERS
 from laplacebook.curvature.dense_layers import Layer, LayeredProgram, find_layers
-from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
+from laplacebook.curvature.outputs_and_loss import moving_parameters, slope, split_likelihood
 from laplacebook.curvature.settings import Settings, require_memory
 from laplacebook.model.rows import Rows
 
@@ -115,9 +115,10 @@ def _sum(
     share: Callable[[RowFactors], Any],
     every_layer: bool,
 ) -> Any:
-    layered = _program(rows, u, every_layer)
+    moving = moving_parameters(rows.take(jnp.zeros(1, int)), u)
+    layered = _program(rows, u, moving, every_layer)
     # Traced once, for batches of all sizes.
-    one = jax.jit(partial(_one_row, rows, u, layered, kind), inline=True)
+    one = jax.jit(partial(_one_row, rows, u, moving, layered, kind), inline=True)
 
     def of_batch(index: Int[Array, " B"]) -> Any:
         # The last batch is made up by rows taken again, with weight zero.
@@ -149,11 +150,11 @@ def _batch_size(program: ClosedJaxpr, total: int) -> int:
     return max(FEWEST, max(NUMBERS, total) // max(for_each, 1))
 
 
-def _program(rows: Rows, u: Array, every_layer: bool) -> LayeredProgram:
+def _program(rows: Rows, u: Array, moving: list[list[bool]], every_layer: bool) -> LayeredProgram:
     """The outputs of a row as a function of u and of the row's index, with its layers."""
 
     def outputs(u: Array, index: Array) -> Array:
-        return split_likelihood(rows.take(index[None]), u)[0](u)
+        return split_likelihood(rows.take(index[None]), u, moving)[0](u)
 
     sites = rows.density.sites
     program = find_layers(jax.make_jaxpr(outputs)(u, jnp.zeros((), int)), sites)
@@ -184,7 +185,12 @@ def _row_factors(
 
 
 def _one_row(
-    rows: Rows, u: Array, program: LayeredProgram, kind: str, index: Array
+    rows: Rows,
+    u: Array,
+    moving: list[list[bool]],
+    program: LayeredProgram,
+    kind: str,
+    index: Array,
 ) -> tuple[list[Array], list[Array], list[Array], Array]:
     """Backwards from the outputs of a row to its layers and other sites.
 
@@ -196,7 +202,7 @@ def _one_row(
     parts = [jnp.ravel(x) for x in rows.density.unravel(u).values()]
     weights = {layer.site for layer in program.layers}
     others = [i for i in range(len(parts)) if i not in weights]
-    _, loss = split_likelihood(rows.take(index[None]), u)
+    _, loss = split_likelihood(rows.take(index[None]), u, moving)
 
     def outputs(moving: tuple[list[Array], list[Array]]) -> tuple[Array, list[Array]]:
         perturbations, sites = moving

@@ -11,6 +11,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.curvature.outputs_and_loss import split_likelihood
+from laplacebook.curvature.row_jacobians import sum_over_rows
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import rows_of
 from tests.models import single_precision
@@ -61,6 +62,17 @@ def test_the_loss_of_the_outputs_is_minus_the_log_likelihood(family):
     assert loss(eta(there)) == pytest.approx(-float(density.terms(there).log_likelihood), rel=1e-12)
     curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(outputs))
     assert (curvature[0] > -1e-12) == FAMILIES[family][3]
+
+
+def test_the_model_is_run_four_times_for_the_curvature_of_its_rows(monkeypatch):
+    """To see what its outputs depend on, for their program, at a row, and for the loss of the row."""
+    density, runs, trace = density_of("categorical"), [], ModelDensity.trace
+    rows = rows_of(density)
+    monkeypatch.setattr(ModelDensity, "trace", lambda *args: runs.append(1) or trace(*args))
+    jax.eval_shape(
+        lambda u: sum_over_rows(rows, u, "gauss_newton", None, lambda row: row.hessians.sum(0)), u
+    )
+    assert len(runs) == 4
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"masked"}))
