@@ -1,5 +1,6 @@
 """The evidence with the next term of its expansion."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -15,6 +16,7 @@ from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.base.weights import defined
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.evidence.expansion import (
+    Lines,
     along,
     at_rows,
     dense,
@@ -34,6 +36,7 @@ LARGEST = 0.5  # nats that may be left out
 _ROUNDING = (
     4  # units in the last place of the log joint: each of its terms takes several operations
 )
+_Parabola = tuple[Array, Array, Array]  # a mode, the precision, and the log joint at the mode
 _WORK = 100  # numbers that the fourth derivative along a pair computes for each of the data, about
 
 
@@ -54,7 +57,8 @@ def corrected_evidence(approx: Approximation) -> Corrected:
     Of 63 beta, gamma, Student and quartic densities and regressions with 2 to 50 coefficients ten were
     refused, and the others off by at most 1.4 times ``truncation``, half of them by less than 0.4 times.
 
-    It sees one mode; of a :func:`~laplacebook.mixture` it is the logarithm of the sum of the evidences about each.
+    It sees one mode; of a :func:`~laplacebook.mixture` it is the logarithm of the sum of the evidences about each,
+    of the part of the posterior that is in proportion to the component there, so that nothing is counted twice.
     Of a model of :func:`~laplacebook.marginalize` it corrects the outer integral. Of one fit it works within ``jit``,
     ``vmap`` and ``grad``, where it is NaN instead of an error.
 
@@ -93,7 +97,7 @@ def corrected_evidence(approx: Approximation) -> Corrected:
             f"{type(approx).__name__} is neither: pass the fit that it was made from. Of lb.nested and lb.resampled "
             "the log_evidence needs no further term."
         )
-    parts = [_about_one(one) for one in approx.gaussians]
+    parts = [_about_one(one, approx.gaussians) for one in approx.gaussians]
     values = np.array([float(part.value) for part in parts])
     value = float(logsumexp(values))
     truncation = np.exp(values - value) @ [float(part.truncation) for part in parts]
@@ -101,13 +105,16 @@ def corrected_evidence(approx: Approximation) -> Corrected:
     return Corrected(value, correction, float(truncation), doubt=approx.known_doubt)
 
 
-def _about_one(approx: LaplaceApproximation) -> Corrected:
+def _about_one(
+    approx: LaplaceApproximation, gaussians: Sequence[LaplaceApproximation] = ()
+) -> Corrected:
     require_fit(approx)
     require_proper(approx.density)
     require_expansion(approx, DIMENSIONS, "use importance_sampling(approx, key)")
+    others = tuple(_parabola(one) for one in gaussians if one is not approx)
     with twice_differentiable("four times"):
         correction, ratios, left_out = on_host(
-            _expanded(approx.density, approx.mode_vector, dense(approx.precision))
+            _expanded(approx.density, approx.mode_vector, dense(approx.precision), others)
         )
     defined(ratios, approx.density.name, "points on lines through the mode")
     truncation = namespace(correction).maximum(correction**2, left_out)
@@ -120,15 +127,27 @@ def _about_one(approx: LaplaceApproximation) -> Corrected:
     return Corrected(*numbers, doubt=approx.known_doubt)
 
 
-def _work(density: ModelDensity, mode: Array, precision: Precision) -> int:
+def _parabola(approx: LaplaceApproximation) -> _Parabola:
+    height = approx.log_likelihood + approx.log_prior
+    return approx.mode_vector, approx.precision.matrix, jnp.asarray(height)
+
+
+def _work(density: ModelDensity, mode: Array, precision: Precision, others: tuple) -> int:
     return _WORK * mode.size**2 * numbers_in((density, mode))
 
 
 @partial(jit_quickly, work=_work, half=True)
 def _expanded(
-    density: ModelDensity, mode: Float[Array, " D"], precision: Precision
+    density: ModelDensity,
+    mode: Float[Array, " D"],
+    precision: Precision,
+    others: tuple[_Parabola, ...],
 ) -> tuple[Float[Array, ""], Float[Array, " S"], Float[Array, ""]]:
-    """The correction; the ratios along the lines; and how much more these say than it."""
+    """The correction; the ratios along the lines; and how much more these say than it.
+
+    Of a mixture with parabolas P_k the density p is the sum of p P_k / sum_j P_j, of which one part is integrated
+    about each mode: none is counted twice, and no line about a mode sees what stands about another.
+    """
     f = loss_of(density)
     steps = precision.whitened(jnp.eye(mode.size, dtype=mode.dtype)).T
 
@@ -151,11 +170,25 @@ def _expanded(
     told = (
         jnp.outer(third**2, lines.radii**6) / 72 - jnp.outer(fourths[pairs:], lines.radii**4) / 24
     )
-    rest = lines.mean_of_each(lines.ratios.mean(axis=2) - 1 - told)
+    own = jnp.exp(lines.logs - _log_sum_to_own(density, mode, lines, others))
+    rest = lines.mean_of_each(own.mean(axis=2) - 1 - told)
     mass = jnp.maximum(1 + correction + rest.mean(), 0)
     rounding = _ROUNDING * jnp.finfo(mode.dtype).eps * jnp.abs(f(mode))
     noise = jnp.hypot(rest.std() / rest.size**0.5, rounding)
-    return correction, lines.ratios.ravel(), jnp.hypot(jnp.log(mass) - correction, noise)
+    return correction, own.ravel(), jnp.hypot(jnp.log(mass) - correction, noise)
+
+
+def _log_sum_to_own(
+    density: ModelDensity, mode: Float[Array, " D"], lines: Lines, others: tuple[_Parabola, ...]
+) -> Float[Array, "K R 2"]:
+    """How far the sum of all parabolas of a mixture is above that of the mode, in logarithms, on the lines."""
+    own = density.log_joint(mode) - lines.radii[:, None] ** 2 / 2
+    total = jnp.zeros(lines.points.shape[:-1], mode.dtype)
+    for centre, matrix, height in others:
+        away = lines.points - centre
+        square = jnp.sum(away @ matrix * away, axis=-1)
+        total = jnp.logaddexp(total, height - square / 2 - own)
+    return total
 
 
 def _not_small(approx: LaplaceApproximation, correction: float, truncation: float) -> LaplaceError:

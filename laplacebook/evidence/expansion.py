@@ -28,6 +28,7 @@ class Lines(NamedTuple):
     Attributes:
         points: u, shape (K, R, 2, D), with both sides of the mode beside each other.
         ratios: of the posterior to its parabola there, both one at the mode, shape (K, R, 2).
+        logs: of these.
         units: the directions where q is standard normal, of length one, shape (K, D).
         ways: the same as steps of u, shape (K, D).
         radii: in standard deviations, shape (R,).
@@ -36,6 +37,7 @@ class Lines(NamedTuple):
 
     points: Array
     ratios: Array
+    logs: Array
     units: Array
     ways: Array
     radii: Array
@@ -64,7 +66,8 @@ def lines_at(density: ModelDensity, mode: Float[Array, " D"], precision: Precisi
         return density.log_joint(u) - top
 
     heights = at_rows(height, density, points.reshape(-1, mode.size)).reshape(points.shape[:-1])
-    return Lines(points, jnp.exp(heights + radii[:, None] ** 2 / 2), units, ways, radii, weights)
+    logs = heights + radii[:, None] ** 2 / 2
+    return Lines(points, jnp.exp(logs), logs, units, ways, radii, weights)
 
 
 @lru_cache

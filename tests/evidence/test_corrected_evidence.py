@@ -14,7 +14,6 @@ from scipy.special import betaln, gammaln
 import laplacebook as lb
 from laplacebook.evidence import corrected_evidence as module
 from laplacebook.evidence.expansion import _rule
-from tests.beyond.test_mixture import root
 from tests.models import coin, line, logistic, single_precision
 
 TOSSES = np.repeat([1.0, 0.0], [8, 1])
@@ -223,45 +222,10 @@ def test_where_rounding_is_all_double_precision_is_advised():
             lb.corrected_evidence(approx)
 
 
-@pytest.mark.parametrize("y", [9.0, 4.0, 2.5])
-def test_of_a_mixture_the_evidences_about_all_modes_are_summed(y):
-    exact = integrate.quad(
-        lambda x: stats.norm.pdf(x, 0, 3) * stats.norm.pdf(y, x**2, 1) * np.exp(0.2 * x), -9, 9
-    )
-    both = lb.mixture(lb.laplace(root, y, 0.2, starts=8, key=KEY))
-    assert len(both.components) == 2
-    found = lb.corrected_evidence(both)
-    assert abs(found.value - np.log(exact[0])) < 1.1 * found.truncation < 0.12
-    assert abs(found.value - np.log(exact[0])) < abs(both.log_evidence - np.log(exact[0])) / 2
-    assert found.value - found.correction == pytest.approx(float(both.log_evidence))
-
-
 def test_a_mixture_of_one_has_what_the_fit_has():
     assert lb.corrected_evidence(lb.mixture(flights())).value == pytest.approx(
         float(lb.corrected_evidence(flights()).value)
     )
-
-
-def bumps(x, apart):
-    """Two Gaussians in ten dimensions, of which one is half as high."""
-    away = jnp.zeros(10).at[0].set(apart)
-    return jnp.logaddexp(-(x @ x) / 2, -((x - away) @ (x - away)) / 2 + jnp.log(0.5))
-
-
-def two_bumps(apart):
-    starts = [jnp.zeros(10), jnp.zeros(10).at[0].set(apart)]
-    both = lb.mixture([lb.laplace_of_density(bumps, u, apart) for u in starts])
-    assert len(both.components) == 2
-    return lb.corrected_evidence(both)
-
-
-def test_modes_that_share_some_density_are_refused():
-    """Else the sum would count it twice; seven standard deviations apart they share none."""
-    found = two_bumps(7.0)
-    exact = 5 * np.log(2 * np.pi) + np.log(1.5)
-    assert abs(found.value - exact) < found.truncation < 0.15
-    with pytest.raises(lb.LaplaceError, match=r"another\s+mode\s+near\s+by"):
-        two_bumps(4.0)
 
 
 @pytest.mark.parametrize("make", [lb.skewed, lambda fit: lb.resampled(fit, KEY, 200)])
