@@ -291,8 +291,10 @@ class LaplaceApproximation(Approximation):
         """The parameters that go with :attr:`guide`."""
         return {"auto_loc": self.mode_vector}
 
-    def __reduce__(self) -> tuple[type, tuple]:
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+    def __reduce__(self) -> tuple[type, tuple, dict]:
+        kept = vars(self).keys() & {"_diagnosed", "of_shape", "found", "_unseen"}
+        args = tuple(getattr(self, field.name) for field in fields(self))
+        return type(self), args, {name: vars(self)[name] for name in kept}
 
     def __repr__(self) -> str:
         if self._is_one:
@@ -332,8 +334,7 @@ class LaplaceApproximation(Approximation):
             found: the other modes that were found.
             unseen: other modes of what was integrated out, in words.
         """
-        kept = {"_diagnosed": verdict, "of_shape": of_shape, "found": found, "_unseen": unseen}
-        vars(self).update(kept)  # around the frozen dataclass
+        vars(self).update(_diagnosed=verdict, of_shape=of_shape, found=found, _unseen=unseen)
 
     @property
     def unseen(self) -> str | None:
@@ -393,8 +394,7 @@ class LaplaceApproximation(Approximation):
 
     @property
     def _is_one(self) -> bool:
-        traced = is_traced(self.mode_vector)
-        return not traced and getattr(self.mode_vector, "ndim", None) == 1
+        return not is_traced(self.mode_vector) and getattr(self.mode_vector, "ndim", None) == 1
 
     def _not_a_batch(self) -> None:
         require_one("This approximation", self.mode_vector.shape, 1)

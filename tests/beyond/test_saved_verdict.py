@@ -1,6 +1,8 @@
 """A verdict of a diagnosis, and the modes that it found, are in the file of what was diagnosed."""
 
+import copy
 import json
+import pickle
 import warnings
 
 import jax
@@ -61,6 +63,16 @@ def test_what_is_bad_about_the_shape_comes_back(tmp_path):
     for make in (lambda fit: fit, lb.skewed, lb.mixture):
         same_words(make(fit), make(again))
         same_words(make(fit), loaded(make(fit), tmp_path, student, (1.0,)))
+
+
+def test_copies_and_pickles_have_it():
+    fit = one_of_two()
+    lb.diagnose(fit, KEY)
+    _ = repr(fit)  # of which a cached property is no part of the copy
+    for other in (pickle.loads(pickle.dumps(fit)), copy.deepcopy(fit), copy.copy(fit)):
+        same_words(fit, other)
+        same_words(lb.mixture(fit), lb.mixture(other))
+    assert pickle.loads(pickle.dumps(one_of_two())).known_doubt is None
 
 
 def test_a_good_verdict_comes_back_as_one(tmp_path):
