@@ -12,7 +12,7 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import is_eager, jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.evidence.expansion import along, at_rows, lines_at, loss_of
+from laplacebook.evidence.expansion import Parabola, along, at_rows, lines_at, loss_of
 from laplacebook.fit.function_of_sites import numbers_at
 from laplacebook.gaussian.precision import DensePrecision, Precision
 from laplacebook.model.arguments import Call
@@ -49,7 +49,11 @@ class Terms(NamedTuple):
 
 @partial(jit_quickly, half=True)
 def terms_of(
-    density: ModelDensity, g: Call, mode: Float[Array, " D"], precision: Precision
+    density: ModelDensity,
+    g: Call,
+    mode: Float[Array, " D"],
+    precision: Precision,
+    others: tuple[Parabola, ...] = (),
 ) -> Terms:
     """What the derivatives at the mode, and values along lines, say of the numbers that g returns.
 
@@ -58,6 +62,7 @@ def terms_of(
         g: a function of the sites.
         mode: of q.
         precision: of q: the Hessian.
+        others: the other components of a mixture.
     """
     f = loss_of(density)
     steps = precision.whitened(jnp.eye(mode.size, dtype=mode.dtype)).T
@@ -70,7 +75,7 @@ def terms_of(
         slope, bend = jax.jvp(along(of_u, v), (mode,), (v,))
         return steps @ jax.grad(along(f, v, v))(mode), slope, bend
 
-    lines, size, at = lines_at(density, mode, precision), mode.size, of_u(mode)
+    lines, size, at = lines_at(density, mode, precision, others), mode.size, of_u(mode)
     thirds, slopes, bends = at_rows(of_way, density, jnp.concatenate([steps, lines.ways]))
     delta = (bends[:size].sum(axis=0) - thirds[:size].sum(axis=0) @ slopes[:size]) / 2
 

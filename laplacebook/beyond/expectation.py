@@ -1,6 +1,6 @@
 """The posterior mean of a function of the sites: by expansions about the mode, or by weighted draws."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from laplacebook.base.weights import defined
 from laplacebook.beyond.expanded_mean import Terms, ratio_of_evidences, terms_of
 from laplacebook.beyond.mean_over_draws import a_point, mean_over_draws, not_finite
 from laplacebook.curvature.hessian import twice_differentiable
-from laplacebook.evidence.corrected_evidence import corrected_evidence
-from laplacebook.evidence.expansion import dense, why_not_expanded
+from laplacebook.evidence.corrected_evidence import evidences_about
+from laplacebook.evidence.expansion import dense, others_of, why_not_expanded
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.function_of_sites import call_of, numbers_at, shape_of, varies
 from laplacebook.fit.require_fit import require_approximation
@@ -198,14 +198,14 @@ def _terms(
         return f"{type(approx).__name__} is no sum of Gaussians"
     found = []
     for one in fits:
-        terms = _terms_about(one, g, form)
+        terms = _terms_about(one, fits, g, form)
         if isinstance(terms, str):
             return terms
         found.append(terms)
     if len(fits) == 1:
         return found, None
     try:
-        evidences = [corrected_evidence(one) for one in fits]
+        evidences = evidences_about(fits)
     except LaplaceError:
         return "the evidences about the modes, by which they are weighted, have none"
     values = jnp.array([[one.value] for one in evidences])
@@ -213,7 +213,12 @@ def _terms(
     return found, _Shares(jax.nn.softmax(values, axis=0), left_out)
 
 
-def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct) -> Terms | str:
+def _terms_about(
+    one: LaplaceApproximation,
+    fits: Sequence[LaplaceApproximation],
+    g: Call,
+    form: jax.ShapeDtypeStruct,
+) -> Terms | str:
     density, mode = one.density, one.mode_vector
     why_not = why_not_expanded(one, DIMENSIONS)
     if why_not is not None:
@@ -221,7 +226,8 @@ def _terms_about(one: LaplaceApproximation, g: Call, form: jax.ShapeDtypeStruct)
     if not jnp.issubdtype(form.dtype, jnp.floating):
         return f"{g.name} returns {form.dtype}, which has no derivative"
     with twice_differentiable("three times"):
-        terms = on_host(terms_of(density, g, mode, dense(one.precision)))
+        others = others_of(one, fits)
+        terms = on_host(terms_of(density, g, mode, dense(one.precision), others))
     defined(terms.ratios, density.name, "points on lines through the mode")
     flat = terms.flat.any() & varies(density, g, mode)
     if is_traced(flat):

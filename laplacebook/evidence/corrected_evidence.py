@@ -16,12 +16,13 @@ from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.base.weights import defined
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.evidence.expansion import (
-    Lines,
+    Parabola,
     along,
     at_rows,
     dense,
     lines_at,
     loss_of,
+    others_of,
     require_expansion,
 )
 from laplacebook.fit.approximation import Approximation
@@ -36,7 +37,6 @@ LARGEST = 0.5  # nats that may be left out
 _ROUNDING = (
     4  # units in the last place of the log joint: each of its terms takes several operations
 )
-_Parabola = tuple[Array, Array, Array]  # a mode, the precision, and the log joint at the mode
 _WORK = 100  # numbers that the fourth derivative along a pair computes for each of the data, about
 
 
@@ -97,12 +97,21 @@ def corrected_evidence(approx: Approximation) -> Corrected:
             f"{type(approx).__name__} is neither: pass the fit that it was made from. Of lb.nested and lb.resampled "
             "the log_evidence needs no further term."
         )
-    parts = [_about_one(one, approx.gaussians) for one in approx.gaussians]
+    parts = evidences_about(approx.gaussians)
     values = np.array([float(part.value) for part in parts])
     value = float(logsumexp(values))
     truncation = np.exp(values - value) @ [float(part.truncation) for part in parts]
     correction = value - float(approx.log_evidence)
     return Corrected(value, correction, float(truncation), doubt=approx.known_doubt)
+
+
+def evidences_about(gaussians: Sequence[LaplaceApproximation]) -> list[Corrected]:
+    """The corrected evidence of each component of a mixture: of that part of the posterior which it has.
+
+    Raises:
+        As :func:`corrected_evidence`.
+    """
+    return [_about_one(one, gaussians) for one in gaussians]
 
 
 def _about_one(
@@ -111,7 +120,7 @@ def _about_one(
     require_fit(approx)
     require_proper(approx.density)
     require_expansion(approx, DIMENSIONS, "use importance_sampling(approx, key)")
-    others = tuple(_parabola(one) for one in gaussians if one is not approx)
+    others = others_of(approx, gaussians)
     with twice_differentiable("four times"):
         correction, ratios, left_out = on_host(
             _expanded(approx.density, approx.mode_vector, dense(approx.precision), others)
@@ -127,11 +136,6 @@ def _about_one(
     return Corrected(*numbers, doubt=approx.known_doubt)
 
 
-def _parabola(approx: LaplaceApproximation) -> _Parabola:
-    height = approx.log_likelihood + approx.log_prior
-    return approx.mode_vector, approx.precision.matrix, jnp.asarray(height)
-
-
 def _work(density: ModelDensity, mode: Array, precision: Precision, others: tuple) -> int:
     return _WORK * mode.size**2 * numbers_in((density, mode))
 
@@ -141,13 +145,9 @@ def _expanded(
     density: ModelDensity,
     mode: Float[Array, " D"],
     precision: Precision,
-    others: tuple[_Parabola, ...],
+    others: tuple[Parabola, ...],
 ) -> tuple[Float[Array, ""], Float[Array, " S"], Float[Array, ""]]:
-    """The correction; the ratios along the lines; and how much more these say than it.
-
-    Of a mixture with parabolas P_k the density p is the sum of p P_k / sum_j P_j, of which one part is integrated
-    about each mode: none is counted twice, and no line about a mode sees what stands about another.
-    """
+    """The correction; the ratios along the lines; and how much more these say than it."""
     f = loss_of(density)
     steps = precision.whitened(jnp.eye(mode.size, dtype=mode.dtype)).T
 
@@ -156,7 +156,7 @@ def _expanded(
         third, bend = jax.jvp(jax.grad(along(f, v, w)), (mode,), (w,))
         return steps @ third, bend @ v
 
-    lines = lines_at(density, mode, precision)
+    lines = lines_at(density, mode, precision, others)
     i, j = np.triu_indices(mode.size)
     first, other = (jnp.concatenate([steps[k], lines.ways]) for k in (i, j))
     thirds, fourths = at_rows(of_pair, density, first, other)
@@ -170,25 +170,11 @@ def _expanded(
     told = (
         jnp.outer(third**2, lines.radii**6) / 72 - jnp.outer(fourths[pairs:], lines.radii**4) / 24
     )
-    own = jnp.exp(lines.logs - _log_sum_to_own(density, mode, lines, others))
-    rest = lines.mean_of_each(own.mean(axis=2) - 1 - told)
+    rest = lines.mean_of_each(lines.ratios.mean(axis=2) - 1 - told)
     mass = jnp.maximum(1 + correction + rest.mean(), 0)
     rounding = _ROUNDING * jnp.finfo(mode.dtype).eps * jnp.abs(f(mode))
     noise = jnp.hypot(rest.std() / rest.size**0.5, rounding)
-    return correction, own.ravel(), jnp.hypot(jnp.log(mass) - correction, noise)
-
-
-def _log_sum_to_own(
-    density: ModelDensity, mode: Float[Array, " D"], lines: Lines, others: tuple[_Parabola, ...]
-) -> Float[Array, "K R 2"]:
-    """How far the sum of all parabolas of a mixture is above that of the mode, in logarithms, on the lines."""
-    own = density.log_joint(mode) - lines.radii[:, None] ** 2 / 2
-    total = jnp.zeros(lines.points.shape[:-1], mode.dtype)
-    for centre, matrix, height in others:
-        away = lines.points - centre
-        square = jnp.sum(away @ matrix * away, axis=-1)
-        total = jnp.logaddexp(total, height - square / 2 - own)
-    return total
+    return correction, lines.ratios.ravel(), jnp.hypot(jnp.log(mass) - correction, noise)
 
 
 def _not_small(approx: LaplaceApproximation, correction: float, truncation: float) -> LaplaceError:

@@ -1,6 +1,6 @@
 """What the parabola of a fit leaves out: higher derivatives at the mode, and the log joint along lines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ class Lines(NamedTuple):
 
     Attributes:
         points: u, shape (K, R, 2, D), with both sides of the mode beside each other.
-        ratios: of the posterior to its parabola there, both one at the mode, shape (K, R, 2).
-        logs: of these.
+        ratios: of the posterior to its parabola there, both one at the mode, shape (K, R, 2); in a mixture of the part
+            of the posterior that its component has.
         units: the directions where q is standard normal, of length one, shape (K, D).
         ways: the same as steps of u, shape (K, D).
         radii: in standard deviations, shape (R,).
@@ -37,7 +37,6 @@ class Lines(NamedTuple):
 
     points: Array
     ratios: Array
-    logs: Array
     units: Array
     ways: Array
     radii: Array
@@ -48,13 +47,42 @@ class Lines(NamedTuple):
         return jnp.tensordot(values, self.weights, ([1], [0]))
 
 
-def lines_at(density: ModelDensity, mode: Float[Array, " D"], precision: Precision) -> Lines:
+#: a mode, its precision as a matrix, and the log joint at the mode
+Parabola = tuple[Array, Array, Array]
+
+
+def others_of(
+    approx: LaplaceApproximation, gaussians: Sequence[LaplaceApproximation]
+) -> tuple[Parabola, ...]:
+    """The other components of a mixture, for :func:`lines_at`.
+
+    Args:
+        approx: a component.
+        gaussians: all of them, or none where there is no mixture.
+    """
+    return tuple(
+        (one.mode_vector, one.precision.matrix, jnp.asarray(one.log_likelihood + one.log_prior))
+        for one in gaussians
+        if one is not approx
+    )
+
+
+def lines_at(
+    density: ModelDensity,
+    mode: Float[Array, " D"],
+    precision: Precision,
+    others: tuple[Parabola, ...] = (),
+) -> Lines:
     """The log joint along lines that together stand for all of q.
+
+    Of a mixture with parabolas P_k the posterior p is the sum of p P_k / sum_j P_j. The ratios are of the part about
+    the mode: none is counted twice, and no line about a mode sees what stands about another.
 
     Args:
         density: the log joint.
         mode: of q.
         precision: of q.
+        others: the other components of a mixture.
     """
     units, radii, weights = map(jnp.asarray, _rule(mode.size, mode.dtype.name))
     ways = precision.whitened(units.T).T
@@ -66,8 +94,15 @@ def lines_at(density: ModelDensity, mode: Float[Array, " D"], precision: Precisi
         return density.log_joint(u) - top
 
     heights = at_rows(height, density, points.reshape(-1, mode.size)).reshape(points.shape[:-1])
-    logs = heights + radii[:, None] ** 2 / 2
-    return Lines(points, jnp.exp(logs), logs, units, ways, radii, weights)
+    own = top - radii[:, None] ** 2 / 2
+    total = jnp.zeros_like(
+        heights
+    )  # the logarithm of the sum of all parabolas over that of the mode
+    for centre, matrix, peak in others:
+        away = points - centre
+        total = jnp.logaddexp(total, peak - jnp.sum(away @ matrix * away, axis=-1) / 2 - own)
+    ratios = jnp.exp(heights + radii[:, None] ** 2 / 2 - total)
+    return Lines(points, ratios, units, ways, radii, weights)
 
 
 @lru_cache

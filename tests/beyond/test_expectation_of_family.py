@@ -128,7 +128,7 @@ def test_values_that_modes_bound_have_no_long_tail():
 
 
 def test_a_mixture_whose_shares_have_no_expansion_is_left_to_draws():
-    mixture = lb.mixture(lb.laplace(root, 1.3, 0.2, starts=8, key=KEY))
+    mixture = lb.mixture(lb.laplace(root, 0.7, 0.2, starts=8, key=KEY))
     with pytest.raises(lb.LaplaceError, match="says nothing here"):
         lb.corrected_evidence(mixture)
     found = lb.expectation(mixture, lambda s: s["x"])
@@ -153,3 +153,18 @@ def test_a_sparse_hessian_is_whole(method):
     np.testing.assert_allclose(found.value, [2.5, 3.5, 5.5], rtol=0.01)
     np.testing.assert_allclose(found.value, expected.value)
     np.testing.assert_allclose(found.truncation, expected.truncation, rtol=1e-6)
+
+
+@pytest.mark.parametrize("far", [4.0, 6.0])
+def test_each_mode_has_the_part_of_the_posterior_about_it(far):
+    """A line about one sees nothing of the other, at which g is elsewhere."""
+
+    def density(x, xp=jnp):
+        return xp.logaddexp(-(x**2) / 2, -1.5 - (x - far) ** 2 / 2)
+
+    mixture = lb.mixture([lb.laplace_of_density(density, x) for x in (0.0, far)])
+    grid = np.linspace(-9, far + 9, 10_001)
+    weights = np.exp(density(grid, np))
+    found = lb.expectation(mixture, lambda sites: jnp.exp(sites["x"] / 8), method="delta")
+    exact = weights @ np.exp(grid / 8) / weights.sum()
+    assert abs(found.value - exact) < 1.1 * found.truncation < 0.05
