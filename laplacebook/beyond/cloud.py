@@ -22,6 +22,7 @@ class Cloud(NamedTuple):
         logs: log weights, shape (P,): of the mean weight the logarithm is that of the integral.
         conditional: the effects at K of the points.
         which: of the points these are, shape (K,).
+        ratios: of the log marginal at the nodes to what was foreseen when they were drawn, logarithms, shape (K,).
         mode: of the hyperparameters.
         seen: at how many points the log marginal was computed.
         correction: what the mean ratio of joint density and Gaussian adds to each height, shape (P,).
@@ -32,6 +33,7 @@ class Cloud(NamedTuple):
     logs: np.ndarray
     conditional: AnyConditional
     which: np.ndarray
+    ratios: np.ndarray
     mode: OuterMode
     seen: int
     correction: np.ndarray
@@ -47,14 +49,9 @@ class Cloud(NamedTuple):
         return np.linalg.solve(self.mode.axes, (self.hyper - self.mode.point).T).T
 
     @property
-    def _off(self) -> Float[np.ndarray, " K"]:
-        """The log marginal at the nodes less what was interpolated there."""
-        return self.conditional.log_marginal - self.heights[self.which]
-
-    @property
     def log_weights(self) -> Float[np.ndarray, " K"]:
         """Of the nodes."""
-        return self._off + self.correction[self.which]
+        return self.ratios + self.correction[self.which]
 
     @property
     def points(self) -> SmoothPoints:
@@ -67,8 +64,8 @@ class Cloud(NamedTuple):
     def evidence(self) -> Estimate:
         """The log evidence, with a standard error by what was interpolated beside the log marginal at the nodes."""
         logs = self.logs + self.correction
-        ratios = np.exp(self._off)
-        value = logsumexp(logs) - np.log(len(logs)) + np.log(ratios.mean())
+        value = logsumexp(logs) - np.log(len(logs))
+        ratios = np.exp(self.ratios)
         of_ratios = ratios.std() / ratios.mean() / len(ratios) ** 0.5
         of_weights = (1 / self.worth - 1 / len(logs)) ** 0.5
         return Estimate(float(value), float(np.hypot(of_ratios, of_weights)))

@@ -1,6 +1,6 @@
 """The log marginal of several hyperparameters between few points: interpolated, and looked at where it has its mass."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,9 +11,11 @@ from scipy.special import ndtri
 from laplacebook.base.namespace import logsumexp
 from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.dense_conditional import AnyConditional
+from laplacebook.beyond.fitted_log_mean import fitted_log_mean, polynomial
 from laplacebook.beyond.grid import DEPTH, explore
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.outer_mode import OuterMode
+from laplacebook.beyond.skewed_effects import FLOOR
 from laplacebook.beyond.smooth_points import POINTS, evenly
 
 # Standard deviations at the mode between the points of the lattice that is explored, by the number of hyperparameters.
@@ -35,7 +37,9 @@ _FLATTER = 0.6, 0.5  # powers of its weights, for centres, and for half of a bat
 _WIDER = 3.0  # times the width of the kernel, for one point of eight
 _EVEN = 0.15, 0.3  # effective number of a cloud in its own: the least, and enough
 _TRIES = 4
-_NODES, _FEWEST_NODES = 256, 128  # at which the effects are known
+_NODES, _FEWEST_NODES = 512, 128  # at which the effects are known
+_HEAVY = 64  # points
+_INSIDE = (0.02, 0.98)  # of the nodes, in which a correction is a polynomial
 _NUMBERS = 2**26  # of their Cholesky factors, 512 MiB
 
 
@@ -194,7 +198,7 @@ def interpolated(
         is_even = points.evenness > _EVEN[0]
         is_close = bool(off < _CLOSE and is_even)
         if is_last and is_close:
-            return _cloud(mode, points, found, rows, len(x) + len(rows))
+            return _cloud(mode, points, found, rows, at, len(x) + len(rows) + _HEAVY)
         if off > _HOPELESS and is_even and part >= _SOME * _TRIES:
             return None
         is_last = is_close
@@ -226,16 +230,39 @@ def _settled(points: _Points, surface: _Surface, number: int, begin: int) -> _Po
 
 
 def _cloud(
-    mode: OuterMode, points: _Points, conditional: AnyConditional, which: np.ndarray, seen: int
+    mode: OuterMode,
+    points: _Points,
+    conditional: AnyConditional,
+    which: np.ndarray,
+    at: Callable[[np.ndarray], Any],
+    seen: int,
 ) -> Cloud:
+    """Corrected by what was found at the nodes, and at those points on which a variance depends most."""
+    ratios = conditional.log_marginal - mode.height - points.heights[which]
+    low, high = np.quantile(points.x[which], _INSIDE, axis=0)
+    terms = polynomial(np.clip(points.x, low, high), 2)
+    heights = points.heights + terms @ fitted_log_mean(terms[which], ratios)
+    heavy = _heaviest(points.x, points.logs + heights - points.heights)
+    hyper = mode.point + points.x @ mode.axes.T
+    heights[heavy] = np.maximum(at(hyper[heavy]).log_marginal - mode.height, FLOOR)
+    logs = points.logs + heights - points.heights
     volume = np.linalg.slogdet(mode.axes)[1]
     return Cloud(
-        mode.point + points.x @ mode.axes.T,
-        points.heights + mode.height,
-        points.logs + mode.height + volume,
+        hyper,
+        heights + mode.height,
+        logs + mode.height + volume,
         conditional,
         which,
+        ratios,
         mode,
         seen,
-        np.zeros(len(points.x)),
+        np.zeros(len(logs)),
     )
+
+
+def _heaviest(x: Float[np.ndarray, "P H"], logs: Float[np.ndarray, " P"]) -> Int[np.ndarray, " n"]:
+    weights = _weights(logs)
+    away = x - weights @ x
+    covariance = (weights[:, None] * away).T @ away
+    squares = np.sum(np.linalg.solve(covariance, away.T).T * away, axis=1)
+    return np.argsort(-weights * squares)[:_HEAVY]

@@ -135,6 +135,8 @@ def parse_nested(archive: Archive) -> StoredNested:
         cloud = stored.grid
         shapes += [np.shape(x) for x in (cloud.hyper, cloud.heights, cloud.logs, cloud.correction)]
         right += [(len(cloud.hyper), hyper)] + [(len(cloud.hyper),)] * 3
+        shapes += [np.shape(cloud.which), np.shape(cloud.ratios)]
+        right += [(points,)] * 2
     if shapes != right:
         raise ValueError("its arrays do not fit together")
     if isinstance(at, SparseConditional):

@@ -72,7 +72,7 @@ def log_gammas(size):
 def test_skew_laws_against_their_moments(size):
     log_marginal, mixing, shapes = log_gammas(size)
     cloud = of(log_marginal, size)
-    assert isinstance(cloud, Cloud) and cloud.seen < {4: 1000, 5: 1500, 6: 2500}[size]
+    assert isinstance(cloud, Cloud) and cloud.seen < {4: 1500, 5: 2000, 6: 3000}[size]
     evidence = gammaln(shapes).sum() - np.linalg.slogdet(mixing)[1]
     assert abs(cloud.log_evidence - evidence) < 0.02 + 3 * cloud.error
     assert cloud.error < 0.03
@@ -80,11 +80,11 @@ def test_skew_laws_against_their_moments(size):
     z = points.points @ mixing.T
     mean, sd = digamma(shapes), np.sqrt(polygamma(1, shapes))
     found = points.weights @ z
-    assert np.all(abs(found - mean) < 0.06 * sd)
+    assert np.all(abs(found - mean) < 0.05 * sd)
     np.testing.assert_allclose(np.sqrt(points.weights @ (z - found) ** 2), sd, rtol=0.08)
     exact = (shapes * z - np.exp(z)).sum(axis=1) - evidence
-    near = np.argsort(-exact)[: len(exact) // 4]
-    assert np.sqrt(np.mean((points.log_density - exact)[near] ** 2)) < 0.1
+    off = np.minimum(np.expm1(np.minimum(points.log_density - exact, 9)), 3)
+    assert np.sqrt(points.weights @ off**2) < {4: 0.15, 5: 0.2, 6: 0.25}[size]
 
 
 def test_the_nodes_stand_for_the_points():
@@ -150,7 +150,7 @@ def test_nested_says_how(fit):
     told = repr(fit)
     assert f"s interpolated between {fit.grid.seen:,} points" in told
     assert f"log evidence {fit.grid.evidence} (interpolation)" in told
-    assert fit.doubt is None and fit.grid.seen < 1500
+    assert fit.doubt is None and fit.grid.seen < 3000
 
 
 def test_draws_and_a_diagnosis_agree_with_it(fit):
