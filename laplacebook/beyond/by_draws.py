@@ -234,11 +234,11 @@ class ByDraws(Approximation):
         vars(self).update(kept)  # around the frozen dataclass
 
     @property
-    def judged(self) -> dict[str, list[str | None]]:
-        """The verdict of a diagnosis for the header of a file: nothing where none was asked for."""
+    def _judged(self) -> dict[str, list[str | None]]:
+        """The verdict of a diagnosis for the header of a file; nothing where none was asked for."""
         return {"judged": [self._diagnosed, self._unseen]} if self._asked else {}
 
-    def recall(self, header: Mapping[str, Any]) -> None:
+    def _recall(self, header: Mapping[str, Any]) -> None:
         """Keep the verdict that is in the header of a file, if there is one."""
         if "judged" in header:
             self.remember(*header["judged"])

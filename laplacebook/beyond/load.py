@@ -60,7 +60,7 @@ def load(path: str | os.PathLike, model: Callable, /, *args: Any, **kwargs: Any)
     archive = Archive.read(Path(path))
     found = _loaded(archive, model, args, kwargs)
     if isinstance(found, ByDraws):
-        found.recall(archive.header)
+        found._recall(archive.header)
     if resampled.KIND not in archive.header:
         return found
     return archive.parsed(partial(ResampledApproximation.in_archive, proposal=found), resampled.U)

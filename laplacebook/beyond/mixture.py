@@ -296,7 +296,7 @@ class MixtureApproximation(ByDraws):
             UnsupportedModel: it is of a plain density.
         """
         first, *others = self.components
-        save(_beside(first, tuple(others)), path, {"kind": KIND, **self.judged})
+        save(_beside(first, tuple(others)), path, {"kind": KIND, **self._judged})
 
     def _lines(self) -> list[str]:
         shares = ", ".join(f"{share:.3g}" for share in self.shares[:_ROWS])

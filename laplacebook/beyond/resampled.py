@@ -200,7 +200,7 @@ class ResampledApproximation(ByDraws):
             "log_evidence": float(evidence.value),
             "standard_error": float(evidence.standard_error),
             "effective_sample_size": self.effective_sample_size,
-            **self.judged,
+            **self._judged,
         }
         add(path, {KIND: numbers}, {U: self.u, _LOG_WEIGHTS: self.log_weights})
 
@@ -225,7 +225,7 @@ class ResampledApproximation(ByDraws):
         evidence = Estimate(numbers["log_evidence"], numbers["standard_error"])
         worth = numbers["effective_sample_size"]
         found = cls(proposal, u, log_weights, numbers["pareto_k"], evidence, worth)
-        found.recall(numbers)
+        found._recall(numbers)
         return found
 
     def _lines(self) -> list[str]:

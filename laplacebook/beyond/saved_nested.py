@@ -76,7 +76,7 @@ def save(fit: Any, path: str | os.PathLike) -> None:
         **_named(_SKEWED, {name: x for name, x in skewed.items() if x is not None}),
         **_named(ARGUMENT, arguments),
     }
-    write(path, fit.density, {"kind": KIND, "over": fit.over, **fit.judged}, arrays)
+    write(path, fit.density, {"kind": KIND, "over": fit.over, **fit._judged}, arrays)
 
 
 def looked_at(draws: Float[np.ndarray, "S D"]) -> Float[Array, "n D"]:

@@ -198,7 +198,7 @@ class SkewedApproximation(ByDraws):
         Raises:
             UnsupportedModel: it is of a plain density.
         """
-        save(self.gaussian, path, {"kind": KIND, "cubic": self.cubic, **self.judged})
+        save(self.gaussian, path, {"kind": KIND, "cubic": self.cubic, **self._judged})
 
     def _lines(self) -> list[str]:
         return [

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,14 @@ def test_api_page_has_every_public_name_once_and_no_other():
     assert sorted(documented) == sorted(PUBLIC)
     modules = re.findall(r"^\.\. automodule:: laplacebook\.(\S+)", PAGES["api"], re.M)
     assert sorted(modules) == sorted(MODULES | {"slider"})
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_colon_in_the_first_line_of_a_property(name):
+    """Sphinx takes the words before it for a type, to which there is no link."""
+    found = getattr(laplacebook, name)
+    members = inspect.getmembers(found) if inspect.isclass(found) else []
+    for member, value in members:
+        if isinstance(value, property | cached_property) and not member.startswith("_"):
+            first = (value.__doc__ or "").split("\n")[0]
+            assert ": " not in first, f"{name}.{member}: {first}"
