@@ -59,7 +59,7 @@ class Approximation(ABC):
 
     @property
     def unseen(self) -> str | None:
-        """What is known against it that neither draws nor derivatives at its modes can see, which is modes elsewhere."""
+        """What is known against it that draws and derivatives at its modes cannot see, which is modes elsewhere."""
         return self._unseen
 
     @property
