@@ -72,17 +72,18 @@ def nested(
     on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
     wherever the density does, skew tails included. Of four to six coordinates the grid is a coarse one, and log
     p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points
-    are added where the posterior has its mass, until they have foreseen p(h | D) to a fifth (the root mean
-    square at new points), and the log evidence has the standard error that these tell. Where so few points do
-    not foresee it, or it has several modes, a fine grid is laid. And p(z | D) is the mixture over the grid of
-    the approximations of z given h (Tierney and Kadane 1986, Journal of the American Statistical Association
-    81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B 71, 319-392). Where the
-    log joint given h is not quadratic, each marginal of the mixture is made skew (:class:`NestedApproximation`
-    says how), and the log marginal of h is corrected by the mean ratio of the joint density to its Gaussian, whose
-    logarithm is a polynomial of h (cubic of one or two coordinates, quadratic of more) fitted to 4,096 pairs of
-    draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where that moves a mean or a standard deviation of h by
-    more than 0.15 standard deviations, as many pairs are drawn again where it leads, and it is fitted to all of them.
-    Where the log joint is quadratic, nothing is approximated but an integral by a grid.
+    are added where the posterior has its mass, until they have foreseen p(h | D) to 15 % (in root mean square
+    at new points; of six coordinates to 20 %), and the log evidence has the standard error that these tell.
+    Where so few points do not foresee it, or it has several modes, a fine grid is laid. And p(z | D) is the
+    mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of the American
+    Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B
+    71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture is made skew
+    (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio of the
+    joint density to its Gaussian, whose logarithm is a polynomial of h (cubic of one or two coordinates,
+    quadratic of more) fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where
+    that moves a mean or a standard deviation of h by more than 0.15 standard deviations, as many pairs are
+    drawn again where it leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is
+    approximated but an integral by a grid.
 
     Of more than six coordinates h is drawn instead, by the No-U-Turn sampler on the same log marginal, in eight chains
     with a fixed key that begin about its mode, until split R-hat is at most 1.01 and each coordinate is worth 1,000
