@@ -84,6 +84,12 @@ def last_layer(i):
     return network(i, structure="last_layer")
 
 
+def spreads(y):
+    s = numpyro.sample("s", dist.HalfNormal(1).expand([y.size]).to_event(1))
+    w = numpyro.sample("w", dist.Normal(0, s).to_event(1))
+    numpyro.sample("y", dist.Normal(w, 1).to_event(1), obs=y)
+
+
 def in_chunks(i):
     return lb.laplace_of_chunks(logistic, lb.Chunks(*classes(i), size=4))
 
@@ -122,6 +128,8 @@ CALLS = {
     "maximize the evidence": lambda i: repr(
         lb.maximize_evidence(last_layer(i), HYPERPARAMETERS, throw=False)
     ),
+    "nested": lambda i: lb.nested(spreads, rows(i)[1][:1]).mean,
+    "nested, interpolated": lambda i: lb.nested(spreads, rows(i)[1][:4]).mean,
     "sample": lambda i: one_coin(i).sample(KEYS[i], (3,)),
     "summary": lambda i: repr(one_coin(i).summary()),
     "print": lambda i: repr(one_coin(i)),
