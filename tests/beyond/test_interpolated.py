@@ -94,6 +94,8 @@ def test_the_nodes_stand_for_the_points():
     off = weights @ z / weights.sum() - digamma(shapes)
     assert np.all(abs(off) < 0.1 * np.sqrt(polygamma(1, shapes)))
     np.testing.assert_array_equal(cloud.conditional.hyper, cloud.hyper[cloud.which])
+    np.testing.assert_array_equal(cloud.log_weights, cloud.ratios)  # by what was not foreseen
+    assert 0.01 < cloud.ratios.std() < 0.2
     assert cloud.holds(cloud.mode.point) and not cloud.holds(cloud.mode.point + 100)
 
 
