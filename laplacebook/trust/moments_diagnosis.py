@@ -13,6 +13,7 @@ from laplacebook.base.table import Table
 from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
+from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.weighted_draws import WeightedDraws
 from laplacebook.fit.laplace import log_joint
@@ -228,7 +229,8 @@ class NestedDiagnosis(MomentsDiagnosis):
         grid = self.approx.grid
         if isinstance(grid, Chains):
             return [of_chains(grid.worth, grid.divergences, grid.error), *self._elsewhere]
-        return [of_grid(grid.error), *self._elsewhere]
+        of = "interpolation" if isinstance(grid, Cloud) else "grid"
+        return [of_grid(grid.error, of), *self._elsewhere]
 
     @property
     def _about(self) -> str:

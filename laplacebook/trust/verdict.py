@@ -194,11 +194,11 @@ def _of_moments(
     return [max(found)[2]] if found else []
 
 
-def of_grid(error: float) -> Finding:
-    """The error of the log evidence that the grid of a nested approximation tells."""
+def of_grid(error: float, of: str = "grid") -> Finding:
+    """The error of the log evidence that the grid of a nested approximation tells, or its interpolation."""
     level = _graded(error, *EVIDENCE)
     bounds = {"good": "within 0.1", "usable": "beyond 0.1", "bad": "beyond log 2"}
-    return Finding(level, f"error of the grid {error:.1g} ({bounds[level]})")
+    return Finding(level, f"error of the {of} {error:.1g} ({bounds[level]})")
 
 
 def of_chains(worth: float, divergences: int, error: float) -> Finding:
