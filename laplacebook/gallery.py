@@ -18,7 +18,7 @@ from jaxtyping import Array, Key
 from laplacebook import datasets
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.table import Table
-from laplacebook.beyond.grid import SPACING
+from laplacebook.beyond.grid import WITHOUT_NUTS
 from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.nested import nested
 from laplacebook.fit.approximation import Approximation
@@ -213,7 +213,7 @@ def path(name: str, key: Key[Array, ""], everything: bool = True) -> list[dict[s
     if found is None:
         offered = [(f"lb.nested({name}, {arguments})", lambda: nested(model, *data.values()))]
         density = ModelDensity.of(model, tuple(data.values()))
-        offered *= "nested(" in steps[-1]["why"] and _on_a_grid(density)
+        offered *= "nested(" in steps[-1]["why"] and _without_nuts(density)
     else:
         offered = [
             (one.line, partial(one.make, key))
@@ -226,10 +226,10 @@ def path(name: str, key: Key[Array, ""], everything: bool = True) -> list[dict[s
     return steps
 
 
-def _on_a_grid(density: ModelDensity) -> bool:
-    """Whether ``nested`` lays a grid over the hyperparameters of a model, and does not sample them."""
+def _without_nuts(density: ModelDensity) -> bool:
+    """Whether ``nested`` integrates the hyperparameters of a model numerically, and does not sample them."""
     over = hyperparameters_of(density, None)
-    return sum(site.size for site in density.sites if site.name in over) <= max(SPACING)
+    return sum(site.size for site in density.sites if site.name in over) <= WITHOUT_NUTS
 
 
 def told(name: str, draws: dict[str, Any]) -> dict[str, Any]:

@@ -130,6 +130,7 @@ CALLS = {
     ),
     "nested": lambda i: lb.nested(spreads, rows(i)[1][:1]).mean,
     "nested, interpolated": lambda i: lb.nested(spreads, rows(i)[1][:4]).mean,
+    "nested, weighted points": lambda i: lb.nested(spreads, rows(i)[1][:7]).mean,
     "sample": lambda i: one_coin(i).sample(KEYS[i], (3,)),
     "summary": lambda i: repr(one_coin(i).summary()),
     "print": lambda i: repr(one_coin(i)),

@@ -84,7 +84,7 @@ class Chains(NamedTuple):
                 "The log evidence is not known: bridge sampling between the draws of the hyperparameters and a "
                 "normal law did not settle.",
                 causes=["a posterior of the hyperparameters far from normal, or of several modes"],
-                remedy="name fewer as over=, up to six, for a grid; quantiles, moments and draws need no evidence.",
+                remedy="name fewer as over=: few are not sampled; quantiles, moments and draws need no evidence.",
             )
         return float(self.evidence.value)
 

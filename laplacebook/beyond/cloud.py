@@ -1,4 +1,4 @@
-"""Weighted points of the hyperparameters between which their log marginal is interpolated, and the effects at some."""
+"""Weighted points of the hyperparameters, where there is no grid, and the effects at some."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,15 @@ class Cloud(NamedTuple):
 
     Attributes:
         hyper: h, shape (P, H).
-        heights: the interpolated log marginal there, shape (P,).
+        heights: the log marginal there, interpolated or not, shape (P,).
         logs: log weights, shape (P,): of the mean weight the logarithm is that of the integral.
         conditional: the effects at K of the points.
         which: of the points these are, shape (K,).
-        ratios: of the log marginal at the nodes to what was foreseen when they were drawn, logarithms, shape (K,).
+        ratios: of the log marginal at the nodes to that by which they were drawn, logarithms, shape (K,).
         mode: of the hyperparameters.
         seen: at how many points the log marginal was computed.
         correction: what the mean ratio of joint density and Gaussian adds to each height, shape (P,).
+        is_weighted: whether the points have weights by the log marginal there; else it is interpolated.
     """
 
     hyper: np.ndarray
@@ -37,6 +38,7 @@ class Cloud(NamedTuple):
     mode: OuterMode
     seen: int
     correction: np.ndarray
+    is_weighted: bool = False
 
     @property
     def place(self) -> Float[np.ndarray, "K H"]:
@@ -62,12 +64,12 @@ class Cloud(NamedTuple):
 
     @property
     def evidence(self) -> Estimate:
-        """The log evidence, with a standard error by what was interpolated beside the log marginal at the nodes."""
+        """The log evidence, with a standard error by the weights and by what was interpolated beside the nodes."""
         logs = self.logs + self.correction
         value = logsumexp(logs) - np.log(len(logs))
         ratios = np.exp(self.ratios)
         of_ratios = ratios.std() / ratios.mean() / len(ratios) ** 0.5
-        of_weights = (1 / self.worth - 1 / len(logs)) ** 0.5
+        of_weights = (1 / self.worth - (not self.is_weighted) / len(logs)) ** 0.5
         return Estimate(float(value), float(np.hypot(of_ratios, of_weights)))
 
     @property
@@ -110,8 +112,15 @@ class Cloud(NamedTuple):
 
     def told(self) -> str:
         """What it is, in words."""
+        if self.is_weighted:
+            return f"at {len(self.logs):,} weighted points of {self.seen:,}"
         return f"interpolated between {self.seen:,} points"
+
+    @property
+    def by(self) -> str:
+        """By what its evidence is known, in words."""
+        return "importance sampling" if self.is_weighted else "interpolation"
 
     def checks(self) -> list[str]:
         """How good it is, in words."""
-        return [f"log evidence {self.evidence} (interpolation)"]
+        return [f"log evidence {self.evidence} ({self.by})"]

@@ -34,6 +34,7 @@ _FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _FEW = 100  # effects, of which a Cholesky factor at each step takes little time
 _HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
+_TOGETHER_HELD = 2**21  # numbers of Hessians that are alive at once, where none is kept
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,11 @@ class Effects:
             hyper: h, shape (K, H).
             start: z where the search begins, shape (K, d).
         """
-        return _ends(self._lanes(hyper, start), start)
+        together = max(LANES, _TOGETHER_HELD // self.held)
+        parts = [slice(k, k + together) for k in range(0, max(1, len(hyper)), together)]
+        found = [_ends(self._lanes(hyper[part], start[part]), start[part]) for part in parts]
+        heights, modes = map(np.concatenate, zip(*found, strict=True))
+        return heights, modes
 
     def _lanes(self, hyper: np.ndarray, start: np.ndarray, passable: float = 0.0) -> list[Lane]:
         few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round

@@ -70,26 +70,29 @@ def nested(
     ``p(h | D) ~ p(D, h)``, with z integrated out of p(D, h, z) by Laplace's method at each h,
 
     on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
-    wherever the density does, skew tails included. Of four to six coordinates the grid is a coarse one, and log
-    p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points
-    are added where the posterior has its mass, until they have foreseen p(h | D) to 15 % (in root mean square
-    at new points; of six coordinates to 20 %), and the log evidence has the standard error that these tell.
-    Where so few points do not foresee it, or it has several modes, a fine grid is laid. And p(z | D) is the
-    mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of the American
-    Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical Society B
-    71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture is made skew
-    (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio of the
-    joint density to its Gaussian, whose logarithm is a polynomial of h (cubic of one or two coordinates,
-    quadratic of more) fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where
-    that moves a mean or a standard deviation of h by more than 0.15 standard deviations, as many pairs are
-    drawn again where it leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is
-    approximated but an integral by a grid.
+    wherever the density does, skew tails included. Of four to ten coordinates the grid is a coarse one, and log
+    p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points are
+    added where the posterior has its mass. Of four to six that is until they have foreseen p(h | D) to 15 % (in
+    root mean square at new points; of six to 20 %). Of seven to ten, and where it does not become so good, 3,000
+    points are drawn from what is interpolated and weighted by p(h | D) there, if their weights are worth 1,000
+    points of equal weight and have a Pareto k-hat below 0.7. The log evidence has the standard error that these
+    tell. Where so few points do not suffice, or there are several modes, a fine grid is laid over up to six. And
+    p(z | D) is the mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of
+    the American Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical
+    Society B 71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture is made skew
+    (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio of the joint
+    density to its Gaussian, whose logarithm is a polynomial of h (cubic of one or two coordinates, quadratic of
+    more) fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where that moves a
+    mean or a standard deviation of h by more than 0.15 standard deviations, as many pairs are drawn again where it
+    leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is approximated but an
+    integral by a grid.
 
-    Of more than six coordinates h is drawn instead, by the No-U-Turn sampler on the same log marginal, in eight chains
-    with a fixed key that begin about its mode, until split R-hat is at most 1.01 and each coordinate is worth 1,000
-    independent draws, or for 1,000 draws of each chain. Each draw then is what a point of the grid is, with the same
-    corrections; the print says how many there are, what they are worth, and that NUTS drew them. The log evidence is
-    that of bridge sampling, with its standard error.
+    Of more than ten coordinates, and of seven to ten where such points do not suffice, h is drawn instead, by the
+    No-U-Turn sampler on the same log marginal, in eight chains with a fixed key that begin about its mode, until
+    split R-hat is at most 1.01 and each coordinate is worth 1,000 independent draws, or for 1,000 draws of each
+    chain. Each draw then is what a point of the grid is, with the same corrections; the print says how many there
+    are, what they are worth, and that NUTS drew them. The log evidence is that of bridge sampling, with its
+    standard error.
 
     Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
     those that hold a hundredth of the mass, too; chains begin at each. Of the effects given h one mode is counted.
@@ -121,7 +124,8 @@ def nested(
         model: any NumPyro model with continuous latent sites, called as ``model(*args, **kwargs)``. One with
             an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
-        over: the names of the hyperparameters; of up to six coordinates together there is no sampling.
+        over: the names of the hyperparameters; of up to six coordinates together there is no sampling, and of up to
+            ten seldom.
         structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
             thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.
@@ -186,16 +190,23 @@ class _Search(Refusals):
         self.known = KnownPoints(self.effects, start[of_effects])
 
     def result(self) -> NestedApproximation:
-        grid = self._whole_grid() if self.size in SPACING else self._chains()
+        grid = self._whole_grid() if self.size in SPACING else self._without_grid()
         law = skewed_by_shifts if self.structure == "sparse" else SkewedEffects.of
         skewed = law(self.effects, grid.conditional, grid.log_weights)
         grid = grid.corrected(skewed)
         skewed = skewed.corrected(grid.log_weights)
         return NestedApproximation(self.effects, grid, skewed, self.known.start)
 
-    def _chains(self) -> Chains:
-        """Draws by NUTS, with chains that begin at the mode and at those that other searches end at."""
+    def _without_grid(self) -> Cloud | Chains:
         mode = self._mode()
+        cloud = self._cloud(mode) if self.size in COARSE else None
+        searches = _SEARCHES[self.structure]
+        if cloud is not None and not other_modes(self.known, cloud, jax.random.key(0), searches):
+            return cloud
+        return self._chains(mode)
+
+    def _chains(self, mode: OuterMode) -> Chains:
+        """Draws by NUTS, with chains that begin at the mode and at those that other searches end at."""
         scale = np.linalg.norm(mode.axes, axis=1)
         self._require_tails(mode, scale)
         searches = _SEARCHES[self.structure]

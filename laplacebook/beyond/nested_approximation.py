@@ -76,25 +76,25 @@ class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
 
     p(h | D) is known at the points of a grid (of four to six coordinates at fewer points), and between them by a
-    spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of more than six
-    coordinates of h both are known at draws of NUTS, and the mixture is over up to 2,048 of these. Each
-    marginal of it has the shape of the log joint along the line on which this effect moves and the others
-    follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace
-    approximation of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian
-    copula.
+    spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of seven to ten
+    coordinates of h they are known at weighted points, z at up to 512 of these; of more at draws of NUTS, z at up
+    to 2,048. Each marginal of it has the shape of the log joint along the line on which this effect moves and the
+    others follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace
+    approximation of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian copula.
 
     Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid
-    or stand for what is interpolated, or those of the draws of NUTS; those of all other sites come from 8,192
-    draws with a fixed key, in pairs to both sides, with a standard error of about a hundredth of the standard
-    deviation (over draws of NUTS :attr:`moment_error` says it). Of more than 2,048 effects there are fewer
-    draws (of 20,000 effects 838), whose quantiles have a few hundredths.
+    or stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS; those
+    of all other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a standard error of
+    about a hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says
+    it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose quantiles have a few
+    hundredths.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         effects: the log joint, and the names of the hyperparameters.
-        grid: the grid, and the effects at its points; or weighted points between which p(h | D) is interpolated, or
-            draws by NUTS, and the effects at some of them.
+        grid: the grid, and the effects at its points; or weighted points, or draws by NUTS, and the effects at some
+            of them.
         skewed: how the effects given the hyperparameters differ from a Gaussian.
         start: of a search for the effects that has no neighbour, shape (d,).
     """

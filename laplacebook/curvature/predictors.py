@@ -70,14 +70,19 @@ def predictor_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Predictor
         return None
     eta = np.asarray(_predicted(density, u, which=which))
     both = np.concatenate([u, eta])
-    pattern = asdex.hessian_sparsity(
-        lambda x: run(density, x[: u.size], which, x[u.size :])[0], jnp.asarray(both)
-    )
+    try:
+        pattern = asdex.hessian_sparsity(
+            lambda x: run(density, x[: u.size], which, x[u.size :])[0], jnp.asarray(both)
+        )
+        jacobian = asdex.jacobian_sparsity(
+            lambda v: run(density, v, which, None)[1], jnp.asarray(u)
+        )
+    except NotImplementedError:  # of an operation that it does not know
+        return None
     rows, cols = np.asarray(pattern.rows), np.asarray(pattern.cols)
     apart = (rows < u.size) & (cols < u.size) | (rows == cols)
     if not apart.all():
         return None
-    jacobian = asdex.jacobian_sparsity(lambda v: run(density, v, which, None)[1], jnp.asarray(u))
     return _paired(which, jacobian, u.size)
 
 

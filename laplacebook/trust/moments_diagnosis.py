@@ -229,7 +229,7 @@ class NestedDiagnosis(MomentsDiagnosis):
         grid = self.approx.grid
         if isinstance(grid, Chains):
             return [of_chains(grid.worth, grid.divergences, grid.error), *self._elsewhere]
-        of = "interpolation" if isinstance(grid, Cloud) else "grid"
+        of = grid.by if isinstance(grid, Cloud) else "grid"
         return [of_grid(grid.error, of), *self._elsewhere]
 
     @property

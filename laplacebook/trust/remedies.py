@@ -11,7 +11,7 @@ from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.table import Table
 from laplacebook.base.weights import usable_below
 from laplacebook.beyond.by_draws import ByDraws
-from laplacebook.beyond.grid import SPACING
+from laplacebook.beyond.grid import WITHOUT_NUTS
 from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.beyond.mixture import MixtureApproximation, mixture
 from laplacebook.beyond.nested import nested
@@ -106,7 +106,7 @@ def _hyperparameters(found: Any) -> tuple[str, ...]:
         names = hyperparameters_of(density, None)
     except LaplaceError:
         return ()
-    return names if sum(s.size for s in density.sites if s.name in names) <= max(SPACING) else ()
+    return names if sum(s.size for s in density.sites if s.name in names) <= WITHOUT_NUTS else ()
 
 
 def _furthest(found: Any) -> str | None:
@@ -127,7 +127,7 @@ def _furthest(found: Any) -> str | None:
     except (LaplaceError, ValueError):
         return None
     size = sum(site.size for site in density.sites if site.name == name)
-    return name if size <= max(SPACING) else None
+    return name if size <= WITHOUT_NUTS else None
 
 
 def _call_of_nested(density: ModelDensity, over: str | None) -> str:

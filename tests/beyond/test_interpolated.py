@@ -1,4 +1,4 @@
-"""The log marginal of four to six hyperparameters between few points: right, or left to a grid."""
+"""The log marginal of four to ten hyperparameters between few points: right, or left to a grid or to NUTS."""
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,16 @@ from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid import Grid
-from laplacebook.beyond.interpolated import _CENTRES, _Points, _Surface, interpolated
+from laplacebook.beyond.interpolated import _Look, _weighted, interpolated
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.outer_mode import outer_mode
+from laplacebook.beyond.surface import _CENTRES, Points, Surface
 from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(0)
 MIXING = np.random.default_rng(0).normal(size=(6, 6)) + 2 * np.eye(6)
-SHAPES = np.array([0.8, 1.5, 3.0, 8.0, 2.0, 5.0])
+MIXING_OF_MANY = np.random.default_rng(1).normal(size=(10, 10)) + 4 * np.eye(10)
+SHAPES = np.array([0.8, 1.5, 3.0, 8.0, 2.0, 5.0, 0.9, 4.0, 2.5, 6.0])
 
 
 def apart(y):
@@ -58,7 +60,7 @@ def of(log_marginal, size, start=0.0):
 
 def log_gammas(size):
     """Logarithms of independent gamma variables, in coordinates that mix them."""
-    mixing, shapes = MIXING[:size, :size], SHAPES[:size]
+    mixing, shapes = (MIXING if size <= 6 else MIXING_OF_MANY)[:size, :size], SHAPES[:size]
 
     def log_marginal(x):
         z = x @ mixing.T
@@ -85,6 +87,38 @@ def test_skew_laws_against_their_moments(size):
     exact = (shapes * z - np.exp(z)).sum(axis=1) - evidence
     off = np.minimum(np.expm1(np.minimum(points.log_density - exact, 9)), 3)
     assert np.sqrt(points.weights @ off**2) < {4: 0.15, 5: 0.2, 6: 0.25}[size]
+
+
+@pytest.mark.parametrize("size", [7, 9])
+def test_many_hyperparameters_have_points_with_weights(size):
+    log_marginal, mixing, shapes = log_gammas(size)
+    cloud = of(log_marginal, size)
+    assert isinstance(cloud, Cloud) and cloud.is_weighted and cloud.seen < 8000
+    evidence = gammaln(shapes).sum() - np.linalg.slogdet(mixing)[1]
+    assert abs(cloud.log_evidence - evidence) < 3 * cloud.error and cloud.error < 0.032
+    points, volume = cloud.points, np.linalg.slogdet(mixing)[1]
+    z = points.points @ mixing.T
+    exact = (shapes * z - np.exp(z) - gammaln(shapes)).sum(axis=1) + volume
+    np.testing.assert_allclose(points.log_density - exact, evidence - cloud.log_evidence, atol=1e-9)
+    for weights, at, within in (
+        (points.weights, points.points, 1),
+        (np.exp(cloud.log_weights), cloud.conditional.hyper, 2),
+    ):
+        weights, z = weights / weights.sum(), at @ mixing.T
+        mean, sd = weights @ z, np.sqrt(polygamma(1, shapes))
+        assert np.all(abs(mean - digamma(shapes)) < 0.08 * within * sd)
+        np.testing.assert_allclose(np.sqrt(weights @ (z - mean) ** 2), sd, rtol=0.08 * within)
+
+
+def test_weights_that_say_that_tails_are_missed_are_not_used():
+    """Of a surface half as wide as the law; it learns from them, and is right in the end."""
+    known = Known(lambda x: -(x**2).sum(axis=1) / 2, 7)
+    look = _Look(known, outer_mode(known.heights, np.full(7, 0.3)))
+    x = np.random.default_rng(0).normal(size=(400, 7)) / 2
+    look.learn(x, -2 * (x**2).sum(axis=1))
+    points, learned = Points(x, look.y, np.zeros(400)), len(look.x)
+    assert _weighted(look, points, 0) is None
+    assert len(look.x) > learned and look.seen > 2000
 
 
 def test_the_nodes_stand_for_the_points():
@@ -116,14 +150,17 @@ def rough(x):
     return -(x**2).sum(axis=1) / 2 + np.cos(7 * x).sum(axis=1)
 
 
-@pytest.mark.parametrize("law", [two_modes, half_a_law, endless, rough])
-def test_what_so_few_points_do_not_tell_is_left_to_a_grid(law):
-    assert of(law, 4) is None
+FOUR = [(law, 4) for law in (two_modes, half_a_law, endless, rough)]
+
+
+@pytest.mark.parametrize(("law", "size"), [*FOUR, (half_a_law, 7), (endless, 7), (rough, 7)])
+def test_what_so_few_points_do_not_tell_is_left_to_others(law, size):
+    assert of(law, size) is None
 
 
 def test_beyond_its_points_a_surface_falls():
     x = np.random.default_rng(0).normal(size=(60, 4))
-    surface = _Surface(x, x.sum(axis=1), 2.0)
+    surface = Surface(x, x.sum(axis=1), 2.0)
     np.testing.assert_allclose(surface(x), x.sum(axis=1), atol=1e-5)
     far = np.arange(3, 40, 3.0)[:, None] * np.ones(4)
     assert np.all(np.diff(surface(far)) < 0)
@@ -133,8 +170,8 @@ def test_points_follow_a_surface_from_where_they_are():
     """From about the wrong place, to a mean that is known."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 4)) * 2
-    surface = _Surface(x, -((x - 1) ** 2).sum(axis=1) / 2, 4.0)
-    points = _Points(x[:_CENTRES], np.zeros(_CENTRES), np.zeros(_CENTRES))
+    surface = Surface(x, -((x - 1) ** 2).sum(axis=1) / 2, 4.0)
+    points = Points(x[:_CENTRES], np.zeros(_CENTRES), np.zeros(_CENTRES))
     for part in range(3):
         points = points.spread(surface, 2048, part)
     weights = np.exp(points.logs)
@@ -181,3 +218,44 @@ def test_two_modes_are_on_a_grid():
     fit = lb.nested(mirrored, np.array([1.0, 2.0]), over="s")
     assert isinstance(fit.grid, Grid) and abs(fit.mean["s"][0]) < 0.02
     np.testing.assert_allclose(fit.mean["s"][1:], 1 / 4.25, atol=0.02)
+
+
+SEVEN = np.linspace(0.5, 3, 7)
+
+
+@pytest.fixture(scope="module")
+def weighted():
+    return lb.nested(apart, SEVEN)
+
+
+def test_seven_hyperparameters_need_no_nuts(weighted):
+    """Beside quadrature of each, of which nothing but its own outcome tells."""
+    assert weighted.grid.is_weighted and weighted.doubt is None
+    s = np.linspace(1e-4, 6, 4000)
+    density = np.exp(-(SEVEN[:, None] ** 2) / (2 + 2 * s**2) - s**2 / 2) / np.sqrt(1 + s**2) / np.pi
+    mass = np.trapezoid(density, s)
+    mean = np.trapezoid(s * density, s) / mass
+    sd = np.sqrt(np.trapezoid(s**2 * density, s) / mass - mean**2)
+    off, error = weighted.log_evidence - np.log(mass).sum(), weighted.grid.error
+    assert abs(off) < 3 * error and error < 0.03
+    assert np.all(abs(weighted.mean["s"] - mean) < 0.1 * sd)
+    np.testing.assert_allclose(weighted.standard_deviation["s"], sd, rtol=0.1)
+    # w given s has the mean y s^2/(1+s^2).
+    of_w = SEVEN * np.trapezoid(s**2 / (1 + s**2) * density, s) / mass
+    assert np.all(abs(weighted.mean["w"] - of_w) < 0.1 * weighted.standard_deviation["w"])
+
+
+def test_it_says_that_its_points_have_weights(weighted):
+    grid = weighted.grid
+    told = f"s at {len(grid.logs):,} weighted points of {grid.seen:,}, the others given each exactly Gaussian"
+    assert told in " ".join(repr(weighted).split())
+    assert f"log evidence {grid.evidence} (importance sampling)" in repr(weighted)
+    found = lb.diagnose(weighted, KEY)
+    assert found.level != "bad" and "error of the importance sampling 0.0" in found.verdict, found
+
+
+def test_a_file_gives_weighted_points_back(weighted, tmp_path):
+    weighted.save(tmp_path / "fit.npz")
+    again = lb.load(tmp_path / "fit.npz", apart, SEVEN)
+    assert again.grid.is_weighted is True and again.log_evidence == weighted.log_evidence
+    assert repr(again) == repr(weighted)

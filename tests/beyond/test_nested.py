@@ -151,10 +151,10 @@ def apart(y):
 
 
 @pytest.mark.parametrize(
-    ("number", "within"), [(2, 0.05), (3, 0.05), (4, 0.05), (5, 0.05), (6, 0.15)]
+    ("number", "within"), [(2, 0.05), (3, 0.05), (4, 0.05), (5, 0.05), (6, 0.06)]
 )
 def test_several_hyperparameters_against_one_integral_each(number, within):
-    """From three on a deeper grid has their tails; of six it may not, and says so."""
+    """Of three a deeper grid has their tails, of more what is interpolated between points, or these with weights."""
     y = np.linspace(0.5, 3, number)
     approx = lb.nested(apart, y)
     s = np.linspace(1e-4, 8, 4000)
@@ -166,7 +166,7 @@ def test_several_hyperparameters_against_one_integral_each(number, within):
     assert off < max(2 * approx.grid.error, 1e-3) and approx.grid.error < within
     assert np.all(abs(approx.mean["s"] - mean) < within * deviation)
     np.testing.assert_allclose(approx.standard_deviation["s"], deviation, rtol=within)
-    assert (approx.doubt is None) == (number < 6)
+    assert approx.doubt is None
 
 
 def test_tails_that_are_cut_are_doubted(monkeypatch):

@@ -1,4 +1,4 @@
-"""``nested`` with more than six hyperparameters, which NUTS draws: beside quadrature of a posterior that factorises."""
+"""``nested`` with more than ten hyperparameters, which NUTS draws: beside quadrature of a posterior that factorises."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.beyond.practice import MODELS
 from tests.beyond.test_nested_of_practice import RESULTS, share
 
 KEY = jax.random.key(0)
-Y = np.array([3, 7, 10, 12, 21, 40, 90])
+Y = np.array([3, 5, 7, 10, 12, 15, 21, 30, 40, 60, 90])
 PRIOR = (0.0, 0.5)  # of the logarithm of each scale
 
 
@@ -142,12 +142,12 @@ def test_it_answers_what_the_family_does(fit, truth):
     found = lb.predict(fit, Y, key=KEY)
     mean, _ = moments(*truth[1]["w"])
     assert np.corrcoef(np.log(np.asarray(found.mean)), mean)[0, 1] > 0.99
-    assert fit.to_arviz(num_samples=5).posterior["s"].shape == (1, 5, 7)
+    assert fit.to_arviz(num_samples=5).posterior["s"].shape == (1, 5, 11)
     ratio = fit.summary(of={"ratio": lambda sites: sites["w"][6] - sites["w"][0]}).rows()[0]
     assert ratio["mean"] == pytest.approx(mean[6] - mean[0], abs=0.1)
     table = lb.compare({"one": fit, "same": fit})
     assert all(row["log evidence"] == pytest.approx(fit.log_evidence) for row in table.rows())
-    assert [one.name for one in fit.marginals] == [f"s[{i}]" for i in range(7)]
+    assert [one.name for one in fit.marginals] == [f"s[{i}]" for i in range(11)]
     with pytest.raises(ValueError, match="lies beyond the draws"):
         fit.quantiles([1e-6])
 
@@ -198,7 +198,7 @@ def without_a_fall(y):
 
 def effect_in_part(y):
     """Where the first of them is below -1 nothing says what w is."""
-    h = numpyro.sample("h", dist.Normal(0, 1).expand([7]).to_event(1))
+    h = numpyro.sample("h", dist.Normal(0, 1).expand([11]).to_event(1))
     w = numpyro.sample("w", FLAT)
     numpyro.factor("w has a prior", jnp.where(h[0] > -1, -(w**2) / 2, 0))
     numpyro.sample("y", dist.Normal(h, 1).to_event(1), obs=y)
@@ -206,9 +206,9 @@ def effect_in_part(y):
 
 def test_a_posterior_that_does_not_fall_is_refused():
     with pytest.raises(lb.NotConverged, match="does not fall"):
-        lb.nested(without_a_fall, 5 * np.ones(7))
+        lb.nested(without_a_fall, 5 * np.ones(11))
 
 
 def test_where_the_effects_have_no_mode_it_says_so(few_rounds):
     with pytest.raises(lb.NotPositiveDefinite, match="w cannot be integrated out where h = "):
-        lb.nested(effect_in_part, np.zeros(7), over="h")
+        lb.nested(effect_in_part, np.zeros(11), over="h")

@@ -79,6 +79,15 @@ def row_against_row(y):
     numpyro.factor("pairs", -0.5 * jnp.sum((eta[1:] * eta[:-1] - 1) ** 2))
 
 
+def correlated_pairs(y):
+    """A prior with a triangular solve, of which the search for a pattern knows nothing."""
+    root = jnp.array([[1.0, 0.0], [0.4, 0.9]])
+    with numpyro.plate("groups", GROUPS):
+        u = numpyro.sample("u", dist.MultivariateNormal(jnp.zeros(2), scale_tril=root))
+    eta = u[GROUP, 0] + u[GROUP, 1] * X
+    numpyro.sample("y", dist.Bernoulli(logits=eta).to_event(1), obs=y)
+
+
 def found(model):
     density = ModelDensity.of(model, (Y,), {})
     point = generic_point(density, np.asarray(density.start(), float))
@@ -101,6 +110,8 @@ def test_a_predictor_holds_the_hessian_in_few_products(model, products):
     assert pattern.number <= 2
 
 
-@pytest.mark.parametrize("model", [unknown_scale, scaled_effects, row_against_row])
-def test_what_is_no_affine_predictor_is_not_taken_for_one(model):
+@pytest.mark.parametrize(
+    "model", [unknown_scale, scaled_effects, row_against_row, correlated_pairs]
+)
+def test_what_is_no_affine_predictor_or_not_seen_to_be_is_not_taken_for_one(model):
     assert found(model).predictor is None
