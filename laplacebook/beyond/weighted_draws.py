@@ -13,6 +13,7 @@ from laplacebook.base.estimate import Estimate, effective_sample_size, log_mean
 from laplacebook.base.keys import split_into
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
+from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import defined, mean_of_weights
 from laplacebook.beyond.grid import Grid
@@ -166,6 +167,7 @@ def _log_joint(density: ModelDensity, u: Array) -> Array:
     return jnp.asarray(density.log_joint(u))
 
 
+@by_one_thread
 def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> WeightedDraws:
     groups = -(-number // TOGETHER)
     to_hyper, to_effects = split_into(key)

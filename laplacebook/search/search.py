@@ -114,6 +114,7 @@ def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None
     return features_of(density, MANY)
 
 
+@by_one_thread
 def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
     """A search that looks at numbers all the way: of a sparse Hessian, or by gradients alone."""
     if not is_eager():
