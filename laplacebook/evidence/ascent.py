@@ -1,6 +1,7 @@
 """The maximum of a log evidence over the logarithms of hyperparameters, with a certificate."""
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,8 +11,9 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import LaplaceError, NonFinite, NotConverged
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import jit
+from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.evidence.hyperparameters import Hyperparameters
+from laplacebook.search.looks import LOOKS
 
 FAR = 20  # of a logarithm from its start: a factor of 5e8
 AWAY = 0.1  # of the logarithms: from here Newton steps end what rounding keeps a line search from
@@ -173,7 +175,11 @@ def ascend(
     )
 
 
-@jit
+def _work(objective: Objective, *_: Array) -> int:
+    return numbers_in(objective) * LOOKS
+
+
+@partial(jit_quickly, work=_work, half=True)
 def _value_and_gradient(objective: Objective, x: Array, u: Array) -> tuple:
     return jax.value_and_grad(objective, has_aux=True)(x, u)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import log, pi
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import STATIC, Leaf, on_host, register_dataclass
-from laplacebook.base.quick import jit
-from laplacebook.curvature.hessian import ROUNDING, prior_curvature, value_gradient_hessian
+from laplacebook.base.quick import jit_quickly, numbers_in
+from laplacebook.curvature.hessian import ROUNDING, WORK, prior_curvature, value_gradient_hessian
 from laplacebook.curvature.outputs_and_loss import slope, split_likelihood
 from laplacebook.curvature.precision_at import kept, precision_at
 from laplacebook.curvature.settings import Settings
@@ -216,14 +216,18 @@ def _bend(loss: Callable[[Array], Array], outputs: Array, kind: str) -> Array:
     return jax.jvp(jax.grad(loss), (outputs,), (along,))[1]
 
 
-@partial(jit, static_argnames="kind")
+def _work(density: ModelDensity, *_: Any) -> int:
+    return WORK * numbers_in(density)
+
+
+@partial(jit_quickly, work=_work, half=True, static_argnames="kind")
 def _scales(density: ModelDensity, u: Array, kind: str) -> _Scales:
     eta, loss = split_likelihood(density, u)
     outputs = eta(u)
     return _Scales(outputs, _bend(loss, outputs, kind), prior_curvature(density, u)[0])
 
 
-@partial(jit, static_argnames=("hyperparameters", "kind"))
+@partial(jit_quickly, work=_work, half=True, static_argnames=("hyperparameters", "kind"))
 def _scales_at(
     density: ModelDensity, hyperparameters: Hyperparameters, x: Array, u: Array, kind: str
 ) -> _Scales:
