@@ -33,6 +33,7 @@ from laplacebook.gaussian.precision import (
 )
 from laplacebook.model.density import ModelDensity
 
+WHOLE = ("dense", "last_layer")  # structures that keep the whole matrix
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
 FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
@@ -87,14 +88,15 @@ def entries_at(
         A matrix for a dense structure, its diagonal, or of each site a matrix or a Kronecker block.
     """
     kind, batch = settings.curvature, settings.batch_size
-    prior, separate = prior_curvature(density, u)
-    if settings.structure in ("dense", "last_layer"):
+    if settings.structure in WHOLE:
+        matrix, separate = whole_entries_at(density, u, settings, compared)
         return jax.lax.cond(
             separate,
-            lambda matrix: matrix.at[jnp.diag_indices(u.size)].add(prior),
+            lambda matrix: matrix,
             lambda matrix: matrix + prior_hessian(density, u),
-            gauss_newton.dense(density, u, kind, batch, compared),
+            matrix,
         )
+    prior, separate = prior_curvature(density, u)
     prior *= loud(separate, prior.dtype)
     if settings.structure == "diagonal":
         return gauss_newton.diagonal(density, u, kind, batch, compared) + prior
@@ -102,6 +104,26 @@ def entries_at(
         blocks = gauss_newton.blocks(density, u, kind, batch, compared)
         return _all_damped(density, blocks, prior)
     return _all_damped(density, kronecker_factors(density, u, kind, batch, compared), prior)
+
+
+def whole_entries_at(
+    density: ModelDensity, u: Float[Array, " D"], settings: Settings, compared: bool = True
+) -> tuple[Float[Array, "D D"], Bool[Array, ""]]:
+    """The entries of a whole matrix, but for a prior that couples the numbers.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+        settings: of the fit.
+        compared: as in :func:`entries_at`.
+
+    Returns:
+        The matrix, with the Hessian of the prior if that is diagonal, and without if not; whether it is, shape ().
+    """
+    prior, separate = prior_curvature(density, u)
+    kind, batch = settings.curvature, settings.batch_size
+    matrix = gauss_newton.dense(density, u, kind, batch, compared)
+    return matrix.at[jnp.diag_indices(u.size)].add(jnp.where(separate, prior, 0)), separate
 
 
 def entries_and_metric_at(

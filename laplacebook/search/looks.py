@@ -16,8 +16,14 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, numbers_in
-from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import entries_and_metric_at, entries_at, precision_of
+from laplacebook.curvature.hessian import prior_hessian, value_gradient_hessian
+from laplacebook.curvature.precision_at import (
+    WHOLE,
+    entries_and_metric_at,
+    entries_at,
+    precision_of,
+    whole_entries_at,
+)
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -71,7 +77,13 @@ def precision_seen(density: ModelDensity, u: Float[Numbers, " D"], settings: Set
     Raises:
         UnsupportedModel: the model has no such curvature, or no such structure.
     """
-    entries = _entries(density, u, settings=replace(settings, tolerance=None))
+    settings = replace(settings, tolerance=None)
+    if settings.structure in WHOLE:
+        entries, separate = _whole_entries(density, u, settings=settings)
+        # A program of its own: few models need it, and all would wait until it is compiled.
+        entries = entries if separate else entries + _prior_hessian(density, u)
+    else:
+        entries = _entries(density, u, settings=settings)
     return _factors(_if_rows_agree(density, u, entries), settings.structure)
 
 
@@ -130,6 +142,14 @@ _slope_again = jit(_value_and_slope)
 @partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings, compared=False)
+
+
+@partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
+def _whole_entries(density: ModelDensity, u: Array, settings: Settings) -> tuple[Array, Array]:
+    return whole_entries_at(density, u, settings, compared=False)
+
+
+_prior_hessian = jit_quickly(prior_hessian)
 
 
 @partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
