@@ -124,8 +124,8 @@ def _require_each(density: ModelDensity, observed: Mapping[str, Array]) -> None:
         UnsupportedModel: some of it is in a factor, or a power.
     """
     u = density.start()
-    trace, log_probs = density.trace(u)
-    factors = [n for n in log_probs if trace[n]["is_observed"] and n not in observed]
+    trace, _ = density.trace(u)
+    factors = [n for n in density.observed(trace) if n not in observed]
     scaled = [name for name in scaled_sites(density, u) if name in observed]
     told = ((factors, "adds a factor for no datum"), (scaled, "scales the likelihood of data"))
     for sites, what in told:

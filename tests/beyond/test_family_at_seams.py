@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 import laplacebook as lb
 from laplacebook.beyond.weighted_draws import weighted_draws
@@ -183,6 +184,20 @@ def test_log_likelihoods_that_are_not_of_each_datum_are_refused():
     masked = lb.laplace(model, y, mask=jnp.array([True, False, True]))
     found = masked.to_arviz(num_samples=3, log_likelihood=True).log_likelihood["y"]
     np.testing.assert_array_equal(np.isnan(found)[0], [[False, True, False]] * 3)
+
+
+def test_a_log_jacobian_is_no_factor_of_the_model():
+    """NumPyro records one for each latent site that is not on the whole real line."""
+
+    def model(y):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        numpyro.sample("y", dist.Normal(0, s).expand([3]), obs=y)
+
+    y = jnp.array([1.0, 2.0, 3.0])
+    found = lb.laplace(model, y).to_arviz(num_samples=4, log_likelihood=True)
+    scale = np.asarray(found.posterior["s"])[0, :, None]
+    exact = stats.norm(0, scale).logpdf(y)
+    np.testing.assert_allclose(np.asarray(found.log_likelihood["y"])[0], exact, rtol=1e-5)
 
 
 def test_a_site_with_the_name_of_an_axis_is_refused():
