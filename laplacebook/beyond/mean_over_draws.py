@@ -131,7 +131,8 @@ def _draws(
         together = TOGETHER if isinstance(approx.proposal, NestedApproximation) else 1
         u, log_weights = approx.u, approx.log_weights
     else:
-        u, log_weights, together, _ = weighted_draws(approx, key, number, progress_bar)
+        draws = weighted_draws(approx, key, number, progress_bar)
+        u, log_weights, together = draws.u, draws.log_weights, draws.together
     values = at_many(numbers_at, (density, g), jnp.asarray(u, float), progress_bar)
     return Drawn(log_weights, np.asarray(values, float), together)
 

@@ -16,7 +16,7 @@ from laplacebook.base.checks import (
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.weights import pareto_k, pareto_smoothed, usable_below
+from laplacebook.base.weights import usable_below
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.weighted_draws import weighted_draws
 from laplacebook.fit.approximation import Approximation
@@ -93,7 +93,7 @@ def resampled(
             "These draws are resampled already; pass the approximation that they came from."
         )
     draws = weighted_draws(approx, key, num_samples, progress_bar)
-    k, allowed = pareto_k(draws.log_weights), usable_below(len(draws.u))
+    k, allowed = draws.pareto_k, usable_below(len(draws.u))
     evidence = draws.log_evidence(k)
     few = draws.effective_groups < _WORTH / 10 or not isfinite(float(evidence.standard_error))
     if not k <= allowed or few:
@@ -112,8 +112,8 @@ def resampled(
             remedy="integrate the hyperparameters of a hierarchy, lb.nested(model, ...); or sample, "
             "lb.nuts(approx, key).",
         )
-    smooth, _ = pareto_smoothed(draws.log_weights)
-    return ResampledApproximation(approx, draws.u, smooth, k, evidence, draws.effective_groups)
+    worth = draws.effective_groups
+    return ResampledApproximation(approx, draws.u, draws.smoothed, k, evidence, worth)
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,7 @@
 """Draws by which an approximation is checked and put right: their density is known, and so are their weights."""
 
 from dataclasses import replace
-from math import log
+from math import inf, log
 from typing import NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.weights import defined, mean_of_weights
+from laplacebook.base.weights import defined, mean_of_weights, pareto_k, pareto_smoothed
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
@@ -28,6 +28,8 @@ from laplacebook.model.density import ModelDensity
 
 TOGETHER = 8  # draws of the effects for the same hyperparameters
 _HEAVY = 5.0  # degrees of freedom of the draws that reach into the tails
+_ALIKE = 1e-6  # nats, by which weights may differ that are one
+_EVEN = 0.99  # of the draws, that they are worth: means by them and without weights are within 0.1 sd of each other
 
 
 class WeightedDraws(NamedTuple):
@@ -38,12 +40,36 @@ class WeightedDraws(NamedTuple):
         log_weights: the log joint less the log density of each, shape (S,).
         together: so many after each other depend on one another; S is a multiple of it.
         rounding: of the log joint; of draws by NUTS with the error of the integral by which their density is divided.
+        bounded: whether the weights are, because the hyperparameters lie on a grid and the effects given these are
+            Gaussian, or have shorter tails.
     """
 
     u: np.ndarray
     log_weights: np.ndarray
     together: int
     rounding: float
+    bounded: bool = False
+
+    @property
+    def pareto_k(self) -> float:
+        """Pareto k-hat of the weights.
+
+        Minus infinity where they are bounded and so even that their largest say nothing of a tail. Draws of effects
+        that are exactly Gaussian given the same hyperparameters have one weight, which counts once.
+        """
+        even = effective_sample_size(self.log_weights) >= _EVEN * len(self.log_weights)
+        if self.bounded and even:
+            return -inf
+        weights = self.log_weights.reshape(-1, self.together)
+        alike = np.allclose(weights, weights[:, :1], rtol=0, atol=_ALIKE)
+        return pareto_k(self._groups if alike else self.log_weights)
+
+    @property
+    def smoothed(self) -> Float[np.ndarray, " S"]:
+        """The log weights, the largest smoothed where they have a tail; the exponentials sum to one."""
+        if self.pareto_k > -inf:
+            return pareto_smoothed(self.log_weights)[0]
+        return self.log_weights - logsumexp(self.log_weights)
 
     def log_evidence(self, k: float) -> Estimate:
         """The log evidence by the weights, with their error and that of rounding.
@@ -187,7 +213,9 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
     weights = defined(log_joint - log_q, fit.density.name, "draws")
     of_density = 0.0 if isinstance(fit.grid, Grid) else fit.grid.error
-    return WeightedDraws(u, weights, TOGETHER, float(np.hypot(_rounding(log_joint), of_density)))
+    rounding = float(np.hypot(_rounding(log_joint), of_density))
+    bounded = isinstance(fit.grid, Grid) and fit.pareto_k <= 0
+    return WeightedDraws(u, weights, TOGETHER, rounding, bounded)
 
 
 def _rounding(heights: Float[np.ndarray, " S"]) -> float:

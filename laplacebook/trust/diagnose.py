@@ -145,6 +145,9 @@ def diagnose(
     ``doubt`` of the approximation     none           some           k-hat above, too
     ================================== ============== ============== ==============
 
+    Where the effects given hyperparameters on a grid are exactly Gaussian, or have shorter tails, and the draws are
+    worth 99 % of their number, the weights have no tail, and k-hat is minus infinity.
+
     *Good*: its means, standard deviations and evidence may be used as they are. *Usable*: they are off by more
     than that; or the draws cannot tell of a nested approximation, since a mean of the weights is not reliable
     (k-hat above 0.7), and then only the error of the grid and ``doubt``, with k-hat of the effects given the

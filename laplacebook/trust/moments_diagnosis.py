@@ -10,7 +10,6 @@ from scipy.special import ndtri
 
 from laplacebook.base.estimate import Estimate, effective_sample_size
 from laplacebook.base.table import Table
-from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.cloud import Cloud
@@ -47,7 +46,7 @@ class MomentsDiagnosis(Judged):
     Attributes:
         approx: the approximation.
         num_samples: S, the weighted draws.
-        pareto_k: Pareto k-hat of their weights.
+        pareto_k: Pareto k-hat of their weights; minus infinity where these have no tail.
         effective_sample_size: how many draws from the posterior they are worth.
         importance_log_evidence: the log evidence, by the same weights.
         moments: of each number of each site that is no constant, in the order of the model; NaN where
@@ -91,7 +90,7 @@ class MomentsDiagnosis(Judged):
             other_modes: those that it does not.
             starts: how many searches for modes there were.
         """
-        k = pareto_k(draws.log_weights)
+        k = draws.pareto_k
         return cls(
             approx,
             len(draws.u),

@@ -1,7 +1,7 @@
 """From the facts about an approximation to a word of trust, and the reason for it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import expm1, isfinite, log
+from math import expm1, inf, isfinite, log
 from typing import NamedTuple
 
 from laplacebook.base.estimate import Estimate
@@ -136,6 +136,8 @@ def of_weights(k: float, number: int, dimension: int, known: bool, otherwise: st
         otherwise: the level if it has none.
     """
     usable = usable_below(number)
+    if k == -inf:
+        return Finding("good", "weights of draws even, without a tail")
     if known:
         return Finding("good", f"Pareto k-hat {k:.2f} of weighted draws (up to {usable:.2g})")
     return Finding(

@@ -12,6 +12,7 @@ from scipy import stats
 
 import laplacebook as lb
 from laplacebook.base.estimate import Estimate
+from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.weighted_draws import weighted_draws
 from tests.beyond.practice import MODELS
@@ -190,6 +191,36 @@ def test_weighted_draws_have_the_evidence_and_the_moments_of_an_exact_posterior(
     given = y[0] * tau**2 / (1 + tau**2)
     mean = np.average(given, weights=np.exp(logs))
     assert np.average(u[:, 1], weights=np.exp(log_weights)) == pytest.approx(mean, abs=0.03)
+
+
+def effects(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(2))
+    with numpyro.plate("groups", y.size):
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+
+def test_even_weights_of_exactly_gaussian_effects_have_no_tail():
+    """Eight draws have one weight, and what is left is the spline: a Pareto law of these has any k-hat, such as 4.4."""
+    fit = lb.nested(effects, jnp.array([2.0, -1.0, 0.5, -3.0]))
+    for number in range(3):
+        found = lb.diagnose(fit, jax.random.key(number), starts=1)
+        assert found.level == "good" and found.pareto_k == -np.inf, found
+        assert found.importance_log_evidence.standard_error < 0.001
+    again = lb.resampled(fit, KEY)
+    assert lb.diagnose(again, KEY, starts=1).level == "good"
+    np.testing.assert_allclose(again.mean["z"], fit.mean["z"], atol=0.05)
+
+
+def test_uneven_weights_have_a_tail_and_equal_ones_of_a_group_count_once():
+    key_of_tail, key_of_draws = jax.random.split(KEY)
+    heavy = np.asarray(jax.random.pareto(key_of_tail, 1.0, (500,)))
+    draws = weighted_draws(lb.nested(effects, jnp.array([2.0, -1.0])), key_of_draws, 4000)
+    assert draws.bounded and draws.pareto_k == -np.inf
+    uneven = draws._replace(log_weights=np.repeat(np.log(heavy), 8))
+    assert uneven.pareto_k == pytest.approx(pareto_k(np.log(heavy)))
+    assert uneven.pareto_k > 0.7
+    np.testing.assert_allclose(np.exp(draws.smoothed).sum(), 1)
 
 
 def test_the_skew_marginals_have_the_density_that_is_said(fits):
