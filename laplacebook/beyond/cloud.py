@@ -19,7 +19,8 @@ class Cloud(NamedTuple):
     Attributes:
         hyper: h, shape (P, H).
         heights: the log marginal there, interpolated or not, shape (P,).
-        logs: log weights, shape (P,): of the mean weight the logarithm is that of the integral.
+        logs: log weights, shape (P,): of the mean weight the logarithm is that of the integral. Minus infinity where
+            there are fewer points.
         conditional: the effects at K of the points.
         which: of the points these are, shape (K,).
         ratios: of the log marginal at the nodes to that by which they were drawn, logarithms, shape (K,).
@@ -113,7 +114,7 @@ class Cloud(NamedTuple):
     def told(self) -> str:
         """What it is, in words."""
         if self.is_weighted:
-            return f"at {len(self.logs):,} weighted points of {self.seen:,}"
+            return f"at {np.isfinite(self.logs).sum():,} weighted points of {self.seen:,}"
         return f"interpolated between {self.seen:,} points"
 
     @property

@@ -225,7 +225,7 @@ def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
         return None
     rows, times, heights = rows[sound], times[sound], heights[sound]
     x, logs = pool.x[rows], heights - pool.heights[rows] + (pool.logs - drawn)[rows]
-    logs += np.log(times * len(rows) / _LOOKED) + logsumexp(drawn) - np.log(_POOL)
+    logs += np.log(times) + logsumexp(drawn) - np.log(_POOL)
     is_heavy = pareto_k(logs) > usable_below(len(logs)) and _worth(logs) < _ALIKE * most
     if is_heavy or _worth(logs) < _WORTH:
         largest = np.argsort(-logs)[:_BATCH]
@@ -233,8 +233,11 @@ def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
         return None
     nodes = Points(x, heights, logs).drawn(logs, look.nodes, 0.5)
     found = look.conditional(x[nodes])
+    # Of one number of points, with weights of zero, what is computed of them is one program.
+    all_of = np.append(np.arange(len(rows)), np.zeros(_LOOKED - len(rows), int))
     ratios = (logs - truncated(logs))[nodes]
-    return look.cloud(x, heights, logs, found, nodes, ratios, True)
+    logs = np.append(logs, np.full(_LOOKED - len(rows), -np.inf))
+    return look.cloud(x[all_of], heights[all_of], logs, found, nodes, ratios, True)
 
 
 def _worth(logs: Float[np.ndarray, " P"]) -> float:

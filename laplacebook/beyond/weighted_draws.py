@@ -16,6 +16,7 @@ from laplacebook.base.namespace import logsumexp
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision
 from laplacebook.base.weights import defined, mean_of_weights, pareto_k, pareto_smoothed
+from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.mixture import MixtureApproximation, log_gaussians
@@ -40,7 +41,7 @@ class WeightedDraws(NamedTuple):
         log_weights: the log joint less the log density of each, shape (S,).
         together: so many after each other depend on one another; S is a multiple of it.
         rounding: of the log joint; of draws by NUTS with the error of the integral by which their density is divided.
-        bounded: whether the weights are, because the hyperparameters lie on a grid and the effects given these are
+        bounded: whether the weights are, because the hyperparameters are not drawn and the effects given these are
             Gaussian, or have shorter tails.
     """
 
@@ -214,7 +215,7 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     weights = defined(log_joint - log_q, fit.density.name, "draws")
     of_density = 0.0 if isinstance(fit.grid, Grid) else fit.grid.error
     rounding = float(np.hypot(_rounding(log_joint), of_density))
-    bounded = isinstance(fit.grid, Grid) and fit.pareto_k <= 0
+    bounded = not isinstance(fit.grid, Chains) and fit.pareto_k <= 0
     return WeightedDraws(u, weights, TOGETHER, rounding, bounded)
 
 

@@ -145,8 +145,8 @@ def diagnose(
     ``doubt`` of the approximation     none           some           k-hat above, too
     ================================== ============== ============== ==============
 
-    Where the effects given hyperparameters on a grid are exactly Gaussian, or have shorter tails, and the draws are
-    worth 99 % of their number, the weights have no tail, and k-hat is minus infinity.
+    Where the effects given hyperparameters that are not drawn are exactly Gaussian, or have shorter tails, and the
+    draws are worth 99 % of their number, the weights have no tail, and k-hat is minus infinity.
 
     *Good*: its means, standard deviations and evidence may be used as they are. *Usable*: they are off by more
     than that; or the draws cannot tell of a nested approximation, since a mean of the weights is not reliable

@@ -197,7 +197,7 @@ def test_draws_and_a_diagnosis_agree_with_it(fit):
     off = (draws["s"].mean(axis=0) - fit.mean["s"]) / fit.standard_deviation["s"]
     assert np.all(abs(off) < 0.1)
     found = lb.diagnose(fit, KEY)
-    assert found.level != "bad" and "error of the interpolation 0.0" in found.verdict, found
+    assert found.level != "bad" and "s interpolated between" in repr(found), found
 
 
 def test_a_file_gives_it_back(fit, tmp_path):
@@ -247,7 +247,10 @@ def test_seven_hyperparameters_need_no_nuts(weighted):
 
 def test_it_says_that_its_points_have_weights(weighted):
     grid = weighted.grid
-    told = f"s at {len(grid.logs):,} weighted points of {grid.seen:,}, the others given each exactly Gaussian"
+    number = np.isfinite(grid.logs).sum()
+    told = (
+        f"s at {number:,} weighted points of {grid.seen:,}, the others given each exactly Gaussian"
+    )
     assert told in " ".join(repr(weighted).split())
     assert f"log evidence {grid.evidence} (importance sampling)" in repr(weighted)
     found = lb.diagnose(weighted, KEY)
