@@ -186,7 +186,8 @@ def colored(
     seed[alone] = products + np.arange(alone.size)
     # What asdex reads for each entry, if what it reads from are the places themselves.
     table = np.arange(products)[:, None] * size + inner
-    read = np.asarray(asdex.decompress_data(jnp.asarray(table, int), coloring))
+    # One program, not one for each of its operations.
+    read = np.asarray(jit_quickly(partial(asdex.decompress_data, coloring=coloring))(table))
     source = np.empty(rows.size, np.int64)
     source[within & (rows == cols)] = read[: inner.size]
     source[below] = read[inner.size : inner.size + one.size]

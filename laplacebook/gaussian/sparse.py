@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from types import ModuleType
 from typing import Literal
 
 import jax
@@ -143,9 +144,12 @@ class SparsePrecision(Precision):
 
     def log_determinant(self) -> Float[Numbers, "*B"]:
         """``log |A|``."""
-        xp = namespace(self.pivots, self.up_roots, self.down_roots)
-        roots = xp.concatenate([xp.sqrt(self.pivots), self.up_roots, self.down_roots], axis=-1)
-        return 2 * xp.log(roots).sum(axis=-1)
+        parts = (self.pivots, self.up_roots, self.down_roots)
+        if is_traced(parts):
+            return _log_determinant(jnp, *parts)
+        with np.errstate(all="ignore"):
+            found = _log_determinant(np, *map(np.asarray, parts))
+        return found if namespace(*parts) is np else from_host(found)
 
     def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
         """M'^-1 T^-1 U^-1 z."""
@@ -225,6 +229,11 @@ class SparsePrecision(Precision):
         xp = namespace(*arrays)
         found = call(*arrays).astype(xp.result_type(*arrays))
         return found if xp is np else from_host(found)
+
+
+def _log_determinant(xp: ModuleType, pivots: Numbers, *others: Numbers) -> Numbers:
+    roots = xp.concatenate([xp.sqrt(pivots), *others], axis=-1)
+    return 2 * xp.log(roots).sum(axis=-1)
 
 
 def _for_each(function: Callable[..., _Host], shape: tuple[int, ...], *given: Numbers) -> _Host:
