@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from textwrap import fill
+from typing import Any
+
+import numpy as np
 
 
 class LaplaceError(Exception):
@@ -86,3 +89,8 @@ class NotPositiveDefinite(LaplaceError):
 
     In the book: :eq:`laplace-curvature` of :doc:`/book/laplace`.
     """
+
+
+def or_in_double(x: Any) -> str:
+    """What else to try where the numbers are in single precision, in which the error may be rounding."""
+    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""

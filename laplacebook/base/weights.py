@@ -5,7 +5,7 @@ from math import inf, log10, nan
 import numpy as np
 from jaxtyping import Float
 
-from laplacebook.base.errors import NonFinite
+from laplacebook.base.errors import NonFinite, or_in_double
 from laplacebook.base.estimate import Estimate, log_mean
 from laplacebook.base.namespace import Numbers, logsumexp, namespace
 from laplacebook.base.pareto import fitted_pareto, pareto_quantiles
@@ -36,7 +36,7 @@ def defined(values: Float[Numbers, " S"], name: str, where: str) -> Float[Number
             "an overflow far from the data, such as exp(u) in a rate, under a vague prior",
         ],
         remedy="keep parameters valid everywhere (softplus or exp of a linear function, clipped "
-        "before it overflows), or make the prior say where they can be.",
+        "before it overflows), or make the prior say where they can be." + or_in_double(seen),
     )
 
 

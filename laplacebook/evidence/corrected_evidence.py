@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.corrected import Corrected
-from laplacebook.base.errors import LaplaceError
+from laplacebook.base.errors import LaplaceError, or_in_double
 from laplacebook.base.namespace import logsumexp, namespace
 from laplacebook.base.pytrees import from_host, is_traced, loud, on_host
 from laplacebook.base.quick import jit_quickly, numbers_in
@@ -30,7 +30,6 @@ from laplacebook.fit.require_fit import require_fit, require_proper
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.not_finite import or_in_double
 
 DIMENSIONS = 50  # at most: fourth derivatives along 1,275 pairs of coordinates
 LARGEST = 0.5  # nats that may be left out

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution, Independent
 from numpyro.distributions.distribution import validation_enabled
 
-from laplacebook.base.errors import NonFinite
+from laplacebook.base.errors import NonFinite, or_in_double
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import at_once
 from laplacebook.model.arguments import Call
@@ -61,11 +61,6 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
         remedy=f"pass start= with values of the latent sites away from that point.{or_in_double(u)}"
         + integrate_out(density),
     )
-
-
-def or_in_double(x: Array) -> str:
-    """What else to try where the numbers are in single precision, in which the error may be rounding."""
-    return " This is float32: also try numpyro.enable_x64()." if x.dtype == np.float32 else ""
 
 
 def require_entries(density: ModelDensity) -> None:

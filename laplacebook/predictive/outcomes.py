@@ -32,6 +32,7 @@ _DRAWS = (
     "arguments"
 )
 _OF_ROWS = "make the model's latent sites depend on no row of the data."
+_MORE = f"predict new groups of a plate from lb.nested(model, ...); else {_OF_ROWS}"
 _FEWER = (
     "keep all groups of the fit, as many as it has, and give the labels of those that are wanted; or, where "
     "its length is that of the rows, make the model's latent sites depend on no row of the data."
@@ -140,7 +141,7 @@ def outcome_given(
     for other, was, now in _other_shapes(trace, values):
         raise UnsupportedModel(
             f"The latent site '{other}' has shape {was} in the fit, and {now} with the new arguments.",
-            remedy=_FEWER if prod(now) < prod(was) else _OF_ROWS,
+            remedy=_FEWER if prod(now) < prod(was) else _MORE,
         )
     if name not in trace:
         raise ValueError(f"With the new arguments the model has no site '{name}' to predict.")

@@ -11,6 +11,7 @@ from laplacebook.base.errors import (
     LaplaceError,
     NotConverged,
     NotPositiveDefinite,
+    or_in_double,
 )
 from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.pytrees import on_host
@@ -19,7 +20,7 @@ from laplacebook.curvature.hessian import value_gradient_hessian
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.hierarchy import integrate_out
-from laplacebook.model.not_finite import not_finite, or_in_double, print_point
+from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.looks import slope_look

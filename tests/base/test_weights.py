@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
 
-from laplacebook.base.weights import pareto_k, usable_below
+import laplacebook as lb
+from laplacebook.base.weights import defined, pareto_k, usable_below
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
@@ -59,3 +60,10 @@ def test_few_draws_are_trusted_less():
 
 def test_an_infinite_weight_is_a_tail_without_end():
     assert pareto_k(np.r_[np.zeros(50), np.inf]) == np.inf
+
+
+@pytest.mark.parametrize(("kind", "told"), [(np.float32, True), (np.float64, False)])
+def test_an_overflow_in_single_precision_recommends_double(kind, told):
+    with pytest.raises(lb.NonFinite, match="NaN or infinite at 1 of 2 points") as refused:
+        defined(np.array([0, np.nan], kind), "rates", "points")
+    assert ("numpyro.enable_x64()" in str(refused.value)) == told
