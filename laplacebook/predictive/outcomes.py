@@ -32,7 +32,10 @@ _DRAWS = (
     "arguments"
 )
 _OF_ROWS = "make the model's latent sites depend on no row of the data."
-_MORE = f"predict new groups of a plate from lb.nested(model, ...); else {_OF_ROWS}"
+_MORE = (
+    "predict new groups of a plate from lb.nested(model, ...), and further times of a series by simulating "
+    f"on from approx.sample(key, (1000,)); else {_OF_ROWS}"
+)
 _FEWER = (
     "keep all groups of the fit, as many as it has, and give the labels of those that are wanted; or, where "
     "its length is that of the rows, make the model's latent sites depend on no row of the data."

@@ -299,7 +299,10 @@ class Reasons(NamedTuple):
     check: str
 
 
-_MASKED = "elements of a latent site that a mask hides (obs_mask=, handlers.mask)"
+_MASKED = (
+    "elements of a latent site that a mask hides (obs_mask=, handlers.mask): of data that are missing "
+    "leave obs_mask= out, and observe them as any number under numpyro.handlers.mask(mask=known)"
+)
 _UNBOUNDED = (
     "a scale that can shrink to zero around equal values: a centred hierarchical model, a repeated or "
     "single observation",

@@ -98,6 +98,12 @@ def imputed(y, seen):
         numpyro.sample("y", dist.Normal(a, 1), obs=y, obs_mask=seen)
 
 
+def masked(y, seen):
+    a = numpyro.sample("a", dist.Normal(0, 1))
+    with numpyro.plate("N", len(y)), numpyro.handlers.mask(mask=seen):
+        numpyro.sample("y", dist.Normal(a, 1), obs=y)
+
+
 def lasso(y):
     observe(numpyro.sample("x", dist.Laplace(0, 0.01)), y)
 
@@ -145,6 +151,21 @@ def perturbed(y):
     w = numpyro.sample("w", dist.Normal(0, 1))
     noise = np.random.normal()  # noqa: NPY002
     numpyro.sample("y", dist.Normal(w + noise, 1).expand([len(y)]).to_event(1), obs=y)
+
+
+def test_what_is_said_of_obs_mask_is_right():
+    """The likelihood of the data that are known, whatever stands for the others."""
+    seen = Y > 1
+    with pytest.raises(lb.NotPositiveDefinite) as caught:
+        lb.laplace(imputed, Y, seen)
+    message = " ".join(str(caught.value).split())
+    assert (
+        "leave obs_mask= out, and observe them as any number under numpyro.handlers.mask" in message
+    )
+    known = lb.laplace(masked, Y[seen], True)
+    found = lb.laplace(masked, jnp.where(seen, Y, 7), seen)
+    np.testing.assert_allclose(found.mode["a"], known.mode["a"], rtol=1e-6)
+    np.testing.assert_allclose(found.log_evidence, known.log_evidence, rtol=1e-6)
 
 
 LOUD = {
