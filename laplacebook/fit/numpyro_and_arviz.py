@@ -16,6 +16,7 @@ from numpyro.distributions import MaskedDistribution, biject_to
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoLaplaceApproximation
 from numpyro.infer.initialization import init_to_value
+from numpyro.primitives import Messenger
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel, failed_fit
@@ -36,6 +37,17 @@ class _LaplaceGuide(AutoLaplaceApproximation):
     def _get_posterior(self) -> dist.MultivariateNormal:
         location = numpyro.param(f"{self.prefix}_loc", self._init_latent)
         return self.get_posterior({f"{self.prefix}_loc": location})
+
+
+class _AsManyAsData(Messenger):
+    """One law for each datum, where a model observes many by one law without a plate."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] != "sample" or not msg["is_observed"] or not np.size(msg["value"]):
+            return
+        fn = msg["fn"]
+        shape = np.broadcast_shapes(fn.shape(), np.shape(msg["value"]))
+        msg["fn"] = fn.expand(shape[: len(shape) - fn.event_dim])
 
 
 def laplace_guide(
@@ -106,9 +118,8 @@ def to_arviz(
         groups["log_likelihood"] = _log_likelihoods(density, u, tuple(observed))
     if posterior_predictive:
         args, kwargs = density.arguments
-        predictive = Predictive(
-            handlers.uncondition(density.model), draws, return_sites=tuple(observed)
-        )
+        model = handlers.uncondition(_AsManyAsData(density.model))
+        predictive = Predictive(model, draws, return_sites=tuple(observed))
         groups["posterior_predictive"] = predictive(key, *args, **kwargs)
     one_chain = {
         group: {name: x if group == "observed_data" else x[None] for name, x in sites.items()}

@@ -200,6 +200,20 @@ def test_a_log_jacobian_is_no_factor_of_the_model():
     np.testing.assert_allclose(np.asarray(found.log_likelihood["y"])[0], exact, rtol=1e-5)
 
 
+def test_as_many_data_are_drawn_as_one_law_without_a_plate_observes():
+    def model(y, pairs):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        numpyro.sample("y", dist.Normal(0, s), obs=y)
+        numpyro.sample("pairs", dist.MultivariateNormal(jnp.zeros(2), s**2 * jnp.eye(2)), obs=pairs)
+
+    y, pairs = jnp.array([1.0, -2.0, 3.0]), jnp.ones((4, 2))
+    found = lb.laplace(model, y, pairs).to_arviz(posterior_predictive=True).posterior_predictive
+    assert found["y"].shape == (1, 1000, 3) and found["pairs"].shape == (1, 1000, 4, 2)
+    scale = np.std(found["y"], axis=(0, 1))
+    assert np.unique(scale).size == 3  # drawn each
+    np.testing.assert_allclose(np.std(found["pairs"], axis=(0, 1)), scale.mean(), rtol=0.2)
+
+
 def test_a_site_with_the_name_of_an_axis_is_refused():
     def model():
         numpyro.sample("chain", dist.Normal(0, 1))
