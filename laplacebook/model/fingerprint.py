@@ -333,7 +333,17 @@ def _is_library(value: Any) -> bool:
 
 
 def _is_installed(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or _INSTALLED.search(file) is not None
+    if file.startswith(_LIBRARIES) or _INSTALLED.search(file) is not None:
+        return True
+    folders = (os.path.join(folder, "") for folder in sys.path if folder)
+    return any(file.startswith(folder) and _holds_libraries(folder) for folder in folders)
+
+
+@functools.cache
+def _holds_libraries(folder: str) -> bool:
+    """Whether pip has installed into it, as with --target, by a record that it leaves there."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return any(name.endswith(".dist-info") for name in names)
 
 
 def _cells(function: types.FunctionType) -> list[Any]:

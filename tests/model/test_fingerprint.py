@@ -340,12 +340,12 @@ def test_libraries_are_taken_as_they_are(value):
 
 
 @pytest.mark.parametrize(
-    "folder", ["home/.local/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"]
+    "folder", ["home/.local/lib/python3.11/site-packages", "usr/lib/python3/dist-packages", "opt"]
 )
 def test_libraries_elsewhere_are_taken_as_they_are(tmp_path, monkeypatch, folder):
-    """Of a user, of the system, or of the environment that this one was made from."""
+    """Of a user, of the system, of the environment that this one was made from, or by pip with --target."""
     installed = tmp_path / folder
-    installed.mkdir(parents=True)
+    (installed / "elsewhere-1.0.dist-info").mkdir(parents=True)
     (installed / "elsewhere.py").write_text("rate = 1.0\ndef read():\n    return rate\n")
     monkeypatch.syspath_prepend(installed)
     library = importlib.import_module("elsewhere")
