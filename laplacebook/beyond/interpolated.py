@@ -48,9 +48,7 @@ _NODES, _FEWEST_NODES = 512, 128  # at which the effects are known
 _HEAVY = 64  # points
 _POOL = 2**14  # points of a surface
 _LOOKED, _WORTH = 3000, 1000  # of which so many are looked at, and what they must be worth
-_TEMPERED = (
-    0.8  # power of the surface by which they are drawn: so tails are, where it falls too early
-)
+_TEMPERED = 0.8  # power of the surface by which they are drawn, so that tails are, too
 _ALIKE = 0.9  # of what they would be worth if the surface were right: then a tail of weights is of no account
 _INSIDE = (0.02, 0.98)  # of the nodes, in which a correction is a polynomial
 _NUMBERS = 2**26  # of their Cholesky factors, 512 MiB
@@ -86,9 +84,10 @@ def interpolated(
         seeds: points from which the lattice is explored, the mode among them.
 
     Returns:
-        None where so few points do not tell the log marginal: it has several modes, or none at some of the points;
-        it does not fall on all sides; or what is interpolated is too far from it even to draw points from: these
-        are worth fewer than 1,000 of equal weight, or their weights have a Pareto k-hat above 0.7.
+        None where so few points do not tell the log marginal: it has several modes, or none at some of the points; it
+        does not fall on all sides; the points of the lattice do not tell a quadratic function; or what is
+        interpolated is too far from it even to draw points from: these are worth fewer than 1,000 of equal weight, or
+        their weights have a Pareto k-hat above 0.7.
     """
     size = mode.point.size
     look = _Look(known, mode)
@@ -100,6 +99,8 @@ def interpolated(
     points = in_cells(look.x, look.y, COARSE[size])
     if not is_few:  # of which a lattice so shallow may not tell a quadratic function
         look.learn(points.x[:_BATCH], look.heights(points.x[:_BATCH]))
+    if np.linalg.matrix_rank(polynomial(look.x, 2)) < (size + 1) * (size + 2) // 2:
+        return None
     is_last = False
     for part in range(0, _ROUNDS * TRIES, TRIES):
         points = settled(points, look.surface, POINTS if is_last else FEW, part)

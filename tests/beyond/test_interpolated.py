@@ -158,6 +158,12 @@ def test_what_so_few_points_do_not_tell_is_left_to_others(law, size):
     assert of(law, size) is None
 
 
+def test_points_that_tell_no_quadratic_function_are_left_to_others(monkeypatch):
+    """Of nine the lattice has no points off the axes, which is why others are looked at, too."""
+    monkeypatch.setattr("laplacebook.beyond.interpolated._BATCH", 0)
+    assert of(lambda x: (2 * x - np.exp(x)).sum(axis=1), 9) is None
+
+
 def test_beyond_its_points_a_surface_falls():
     x = np.random.default_rng(0).normal(size=(60, 4))
     surface = Surface(x, x.sum(axis=1), 2.0)
