@@ -99,9 +99,9 @@ class Cloud(NamedTuple):
         """None: where it is not foreseen what the log marginal is, there is a grid."""
 
     def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
-        """Whether a point lies beside h."""
+        """Whether a point lies beside h, or the mode is near."""
         away = self.places - np.linalg.solve(self.mode.axes, hyper - self.mode.point)
-        return bool(np.linalg.norm(away, axis=1).min() < 1)
+        return self.mode.is_near(hyper) or bool(np.linalg.norm(away, axis=1).min() < 1)
 
     def corrected(self, skewed: SkewedEffects) -> "Cloud":
         """With weights for what the effects given the hyperparameters differ from a Gaussian.

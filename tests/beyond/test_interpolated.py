@@ -110,6 +110,12 @@ def test_many_hyperparameters_have_points_with_weights(size):
         np.testing.assert_allclose(np.sqrt(weights @ (z - mean) ** 2), sd, rtol=0.08 * within)
 
 
+def test_the_mode_is_held_where_no_point_lies_beside_it():
+    cloud = of(lambda x: -(x**2).sum(axis=1) / 2, 10, 0.3)
+    assert np.linalg.norm(cloud.places, axis=1).min() > 1
+    assert cloud.holds(cloud.mode.point) and not cloud.holds(cloud.mode.point + 100)
+
+
 def test_weights_that_say_that_tails_are_missed_are_not_used():
     """Of a surface half as wide as the law; it learns from them, and is right in the end."""
     known = Known(lambda x: -(x**2).sum(axis=1) / 2, 7)
