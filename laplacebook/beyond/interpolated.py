@@ -112,9 +112,9 @@ def interpolated(
         x = points.x[rows]
         found = look.conditional(x) if is_last else look.at(look.hyper(x))
         heights = found.log_marginal - mode.height
-        if not np.isfinite(heights).all():
+        if not np.isfinite(heights[:foreseen]).all():
             return None
-        ratios = np.expm1(heights - points.heights[rows])[:foreseen]
+        ratios = np.expm1((heights - points.heights[rows])[:foreseen])
         off = np.sqrt(np.mean(ratios**2))
         is_even = points.evenness > EVEN[0]
         is_close = bool(off < _CLOSE[size] and is_even)
@@ -211,7 +211,7 @@ def _has_tops(lattice: Grid) -> bool:
 def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
     """Points of a surface, weighted by the log marginal there, if they are worth enough.
 
-    If not, those of the largest weights are learned: it is not known there.
+    If not, those of the largest weights are learned: it is not known there, or the surface rises where it should not.
     """
     pool = settled(points, look.surface, _POOL, begin)
     flat = pool.logs - (1 - _TEMPERED) * pool.heights
@@ -219,6 +219,8 @@ def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
     drawn = truncated(flat)
     most = _worth(pool.logs[rows] - drawn[rows] + np.log(times))
     if most < _WORTH:
+        rows = rows[np.argsort(-pool.logs[rows])[:_BATCH]]
+        look.learn(pool.x[rows], look.heights(pool.x[rows]))
         return None
     heights = look.heights(pool.x[rows])
     sound = np.isfinite(heights)

@@ -116,15 +116,27 @@ def test_the_mode_is_held_where_no_point_lies_beside_it():
     assert cloud.holds(cloud.mode.point) and not cloud.holds(cloud.mode.point + 100)
 
 
-def test_weights_that_say_that_tails_are_missed_are_not_used():
-    """Of a surface half as wide as the law; it learns from them, and is right in the end."""
+def narrow():
+    """What is known of a normal law, and points, where a surface was learned that is half as wide."""
     known = Known(lambda x: -(x**2).sum(axis=1) / 2, 7)
     look = _Look(known, outer_mode(known.heights, np.full(7, 0.3)))
     x = np.random.default_rng(0).normal(size=(400, 7)) / 2
     look.learn(x, -2 * (x**2).sum(axis=1))
-    points, learned = Points(x, look.y, np.zeros(400)), len(look.x)
+    return look, Points(x, look.y, np.zeros(400))
+
+
+def test_weights_that_say_that_tails_are_missed_are_not_used_but_learned_from():
+    look, points = narrow()
     assert _weighted(look, points, 0) is None
-    assert len(look.x) > learned and look.seen > 2000
+    assert len(look.x) == 400 + 192 and look.seen > 2000
+
+
+def test_where_a_surface_is_followed_too_unevenly_few_points_are_looked_at(monkeypatch):
+    """Those of its highest: it may rise where nothing is known."""
+    look, points = narrow()
+    monkeypatch.setattr("laplacebook.beyond.interpolated._WORTH", 10_000)
+    assert _weighted(look, points, 0) is None
+    assert len(look.x) == 400 + 192 and look.seen == 192
 
 
 def test_the_nodes_stand_for_the_points():
