@@ -47,7 +47,7 @@ _REACH = 0.35, 0.6
 _NODES, _FEWEST_NODES = 512, 128  # at which the effects are known
 _HEAVY = 64  # points
 _POOL = 2**14  # points of a surface
-_LOOKED, _WORTH = 3000, 1000  # of which so many are looked at, and what they must be worth
+_LOOKED, _WORTH = 3000, 600  # of which so many are looked at, and what they must be worth
 _TEMPERED = 0.8  # power of the surface by which they are drawn, so that tails are, too
 _ALIKE = 0.9  # of what they would be worth if the surface were right: then a tail of weights is of no account
 _INSIDE = (0.02, 0.98)  # of the nodes, in which a correction is a polynomial
@@ -86,7 +86,7 @@ def interpolated(
     Returns:
         None where so few points do not tell the log marginal: it has several modes, or none at some of the points; it
         does not fall on all sides; the points of the lattice do not tell a quadratic function; or what is
-        interpolated is too far from it even to draw points from: these are worth fewer than 1,000 of equal weight, or
+        interpolated is too far from it even to draw points from: these are worth fewer than 600 of equal weight, or
         their weights have a Pareto k-hat above 0.7.
     """
     size = mode.point.size
