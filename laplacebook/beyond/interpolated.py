@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from laplacebook.base.namespace import logsumexp
-from laplacebook.base.weights import pareto_k, usable_below
 from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import fitted_log_mean, polynomial
@@ -41,7 +40,7 @@ _RISK = 1e-3  # of the mass, beside points at which the effects have no mode
 _CLOSE = {4: 0.15, 5: 0.15, 6: 0.2} | dict.fromkeys(range(7, WITHOUT_NUTS + 1), 0.3)
 _FEW_COORDINATES = 6  # of which that is enough; of more it is for a surface to draw points from
 _USELESS, _SOME = 0.6, 4  # likewise, after some rounds
-_ATTEMPTS = 3  # to weight points of it
+_ATTEMPTS = 3  # to follow it
 # Of the diagonal of a cell, of many hyperparameters and of few: beyond it a surface falls.
 _REACH = 0.35, 0.6
 _NODES, _FEWEST_NODES = 512, 128  # at which the effects are known
@@ -49,7 +48,7 @@ _HEAVY = 64  # points
 _POOL = 2**14  # points of a surface
 _LOOKED, _WORTH = 3000, 600  # of which so many are looked at, and what they must be worth
 _TEMPERED = 0.8  # power of the surface by which they are drawn, so that tails are, too
-_ALIKE = 0.9  # of what they would be worth if the surface were right: then a tail of weights is of no account
+_ALIKE = 0.9  # of what they would be worth if the surface were right
 _INSIDE = (0.02, 0.98)  # of the nodes, in which a correction is a polynomial
 _NUMBERS = 2**26  # of their Cholesky factors, 512 MiB
 
@@ -87,7 +86,7 @@ def interpolated(
         None where so few points do not tell the log marginal: it has several modes, or none at some of the points; it
         does not fall on all sides; the points of the lattice do not tell a quadratic function; or what is
         interpolated is too far from it even to draw points from: these are worth fewer than 600 of equal weight, or
-        their weights have a Pareto k-hat above 0.7.
+        than nine tenths of what they would be worth if it were right.
     """
     size = mode.point.size
     look = _Look(known, mode)
@@ -126,11 +125,7 @@ def interpolated(
         if is_useless if is_few else is_close:
             break
         is_last = is_close
-    for again in range(_ATTEMPTS):
-        cloud = _weighted(look, points, part + TRIES * (1 + again))
-        if cloud is not None:
-            return cloud
-    return None
+    return _weighted(look, points, part + TRIES)
 
 
 class _Look:
@@ -211,16 +206,19 @@ def _has_tops(lattice: Grid) -> bool:
 def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
     """Points of a surface, weighted by the log marginal there, if they are worth enough.
 
-    If not, those of the largest weights are learned: it is not known there, or the surface rises where it should not.
+    Where it cannot be followed evenly, its highest points are learned first: it may rise where nothing is known.
     """
-    pool = settled(points, look.surface, _POOL, begin)
-    flat = pool.logs - (1 - _TEMPERED) * pool.heights
-    rows, times = np.unique(pool.drawn(flat, _LOOKED, 0.5), return_counts=True)
-    drawn = truncated(flat)
-    most = _worth(pool.logs[rows] - drawn[rows] + np.log(times))
-    if most < _WORTH:
+    for again in range(_ATTEMPTS):
+        pool = settled(points, look.surface, _POOL, begin + TRIES * again)
+        flat = pool.logs - (1 - _TEMPERED) * pool.heights
+        rows, times = np.unique(pool.drawn(flat, _LOOKED, 0.5), return_counts=True)
+        drawn = truncated(flat)
+        most = _worth(pool.logs[rows] - drawn[rows] + np.log(times))
+        if most >= _WORTH:
+            break
         rows = rows[np.argsort(-pool.logs[rows])[:_BATCH]]
         look.learn(pool.x[rows], look.heights(pool.x[rows]))
+    else:
         return None
     heights = look.heights(pool.x[rows])
     sound = np.isfinite(heights)
@@ -229,10 +227,8 @@ def _weighted(look: _Look, points: Points, begin: int) -> Cloud | None:
     rows, times, heights = rows[sound], times[sound], heights[sound]
     x, logs = pool.x[rows], heights - pool.heights[rows] + (pool.logs - drawn)[rows]
     logs += np.log(times) + logsumexp(drawn) - np.log(_POOL)
-    is_heavy = pareto_k(logs) > usable_below(len(logs)) and _worth(logs) < _ALIKE * most
-    if is_heavy or _worth(logs) < _WORTH:
-        largest = np.argsort(-logs)[:_BATCH]
-        look.learn(x[largest], heights[largest])
+    # Surfaces that had missed half of a funnel left them worth up to 84 %, and no weight told.
+    if _worth(logs) < max(_WORTH, _ALIKE * most):
         return None
     nodes = Points(x, heights, logs).drawn(logs, look.nodes, 0.5)
     found = look.conditional(x[nodes])

@@ -74,10 +74,10 @@ def nested(
     p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points are
     added where the posterior has its mass. Of four to six that is until they have foreseen p(h | D) to 15 % (in
     root mean square at new points; of six to 20 %). Of seven to ten, and where it does not become so good, 3,000
-    points are drawn from what is interpolated and weighted by p(h | D) there, if their weights are worth 600
-    points of equal weight and have a Pareto k-hat below 0.7. The log evidence has the standard error that these
-    tell. Where so few points do not suffice, or there are several modes, a fine grid is laid over up to six. And
-    p(z | D) is the mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of
+    points are drawn from what is interpolated and weighted by p(h | D) there, if they are worth 600 points of
+    equal weight and nine tenths of what they would be worth were it right. The log evidence has the standard error
+    that these tell. Where so few points do not suffice, or there are several modes, a fine grid is laid over up to
+    six. And p(z | D) is the mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of
     the American Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical
     Society B 71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture is made skew
     (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio of the joint

@@ -125,10 +125,25 @@ def narrow():
     return look, Points(x, look.y, np.zeros(400))
 
 
-def test_weights_that_say_that_tails_are_missed_are_not_used_but_learned_from():
+def test_weights_that_say_that_tails_are_missed_are_not_used():
     look, points = narrow()
     assert _weighted(look, points, 0) is None
-    assert len(look.x) == 400 + 192 and look.seen > 2000
+    assert look.seen > 2000
+
+
+def funnel(x):
+    scale = np.exp(x[:, :1] / 2)
+    return -(x[:, 0] ** 2) / 2 - (x[:, 1:] ** 2 / scale**2 / 2 + np.log(scale)).sum(axis=1)
+
+
+def bent(x):
+    return -(np.delete(x, 1, axis=1) ** 2).sum(axis=1) / 2 - 2 * (x[:, 1] - 0.6 * x[:, 0] ** 2) ** 2
+
+
+@pytest.mark.parametrize(("law", "size"), [(funnel, 7), (bent, 7), (bent, 9), (bent, 10)])
+def test_far_tails_of_many_hyperparameters_are_left_to_nuts(law, size):
+    """Surfaces that miss them had sds that were too small by 40 %, and weights without a tail."""
+    assert of(law, size) is None and of(law, size, 0.1) is None
 
 
 def test_where_a_surface_is_followed_too_unevenly_few_points_are_looked_at(monkeypatch):
@@ -136,7 +151,7 @@ def test_where_a_surface_is_followed_too_unevenly_few_points_are_looked_at(monke
     look, points = narrow()
     monkeypatch.setattr("laplacebook.beyond.interpolated._WORTH", 10_000)
     assert _weighted(look, points, 0) is None
-    assert len(look.x) == 400 + 192 and look.seen == 192
+    assert len(look.x) == 400 + 3 * 192 and look.seen == 3 * 192
 
 
 def test_the_nodes_stand_for_the_points():
