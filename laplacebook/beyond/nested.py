@@ -77,15 +77,15 @@ def nested(
     points are drawn from what is interpolated and weighted by p(h | D) there, if they are worth 600 points of
     equal weight and nine tenths of what they would be worth were it right. The log evidence has the standard error
     that these tell. Where so few points do not suffice, or there are several modes, a fine grid is laid over up to
-    six. And p(z | D) is the mixture over the grid of the approximations of z given h (Tierney and Kadane 1986, Journal of
-    the American Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal Statistical
-    Society B 71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture is made skew
-    (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio of the joint
-    density to its Gaussian, whose logarithm is a polynomial of h (cubic of one or two coordinates, quadratic of
-    more) fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where that moves a
-    mean or a standard deviation of h by more than 0.15 standard deviations, as many pairs are drawn again where it
-    leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is approximated but an
-    integral by a grid.
+    six. And p(z | D) is the mixture over the grid of the approximations of z given h (Tierney and Kadane 1986,
+    Journal of the American Statistical Association 81, 82-86; Rue, Martino and Chopin 2009, Journal of the Royal
+    Statistical Society B 71, 319-392). Where the log joint given h is not quadratic, each marginal of the mixture
+    is made skew (:class:`NestedApproximation` says how), and the log marginal of h is corrected by the mean ratio
+    of the joint density to its Gaussian, whose logarithm is a polynomial of h (cubic of one or two coordinates,
+    quadratic of more) fitted to 4,096 pairs of draws, if their Pareto k-hat is at most 0.8 (sparse: 0.7). Where
+    that moves a mean or a standard deviation of h by more than 0.15 standard deviations, as many pairs are drawn
+    again where it leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is
+    approximated but an integral by a grid.
 
     Of more than ten coordinates, and of seven to ten where such points do not suffice, h is drawn instead, by the
     No-U-Turn sampler on the same log marginal, in eight chains with a fixed key that begin about its mode, until
