@@ -12,9 +12,7 @@ from laplacebook.beyond.outer_mode import OuterMode
 
 # Standard deviations at the mode, by the number of hyperparameters.
 SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
-WITHOUT_NUTS = (
-    10  # hyperparameters at most: of more than on a grid, up to so many, points are weighted
-)
+WITHOUT_NUTS = 8  # hyperparameters: of more points with weights have missed tails
 DEPTH = 7.0  # nats below the highest: what lies deeper holds little, mostly, and half of it is kept
 MOST = 50_000  # points: some seconds
 # Nats, of the log evidence with half of the points: with all of them it is far nearer. A cliff beside a long

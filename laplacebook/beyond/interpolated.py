@@ -79,7 +79,7 @@ def interpolated(
 
     Args:
         known: the log marginal.
-        mode: of the hyperparameters, of which there are four to ten.
+        mode: of the hyperparameters, of which there are four to eight.
         seeds: points from which the lattice is explored, the mode among them.
 
     Returns:

@@ -70,10 +70,10 @@ def nested(
     ``p(h | D) ~ p(D, h)``, with z integrated out of p(D, h, z) by Laplace's method at each h,
 
     on a grid of h that is laid in the unconstrained space along the principal axes at its mode, and goes on
-    wherever the density does, skew tails included. Of four to ten coordinates the grid is a coarse one, and log
+    wherever the density does, skew tails included. Of four to eight coordinates the grid is a coarse one, and log
     p(h | D) is interpolated between its points, some hundreds, by radial basis functions: rounds of new points are
     added where the posterior has its mass. Of four to six that is until they have foreseen p(h | D) to 15 % (in
-    root mean square at new points; of six to 20 %). Of seven to ten, and where it does not become so good, 3,000
+    root mean square at new points; of six to 20 %). Of seven or eight, and where it does not become so good, 3,000
     points are drawn from what is interpolated and weighted by p(h | D) there, if they are worth 600 points of
     equal weight and nine tenths of what they would be worth were it right. The log evidence has the standard error
     that these tell. Where so few points do not suffice, or there are several modes, a fine grid is laid over up to
@@ -87,11 +87,11 @@ def nested(
     again where it leads, and it is fitted to all of them. Where the log joint is quadratic, nothing is
     approximated but an integral by a grid.
 
-    Of more than ten coordinates, and of seven to ten where such points do not suffice, h is drawn instead, by the
-    No-U-Turn sampler on the same log marginal, in eight chains with a fixed key that begin about its mode, until
-    split R-hat is at most 1.01 and each coordinate is worth 1,000 independent draws, or for 1,000 draws of each
-    chain. Each draw then is what a point of the grid is, with the same corrections; the print says how many there
-    are, what they are worth, and that NUTS drew them. The log evidence is that of bridge sampling, with its
+    Of more than eight coordinates, and of seven or eight where such points do not suffice, h is drawn instead, by
+    the No-U-Turn sampler on the same log marginal, in eight chains with a fixed key that begin about its mode,
+    until split R-hat is at most 1.01 and each coordinate is worth 1,000 independent draws, or for 1,000 draws of
+    each chain. Each draw then is what a point of the grid is, with the same corrections; the print says how many
+    there are, what they are worth, and that NUTS drew them. The log evidence is that of bridge sampling, with its
     standard error.
 
     Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
@@ -125,7 +125,7 @@ def nested(
             an argument named ``over`` or ``structure`` takes it through ``functools.partial``.
         args: its positional arguments.
         over: the names of the hyperparameters; of up to six coordinates together there is no sampling, and of up to
-            ten seldom.
+            eight seldom.
         structure: of the precision of the effects: ``"dense"``; or ``"sparse"``, for hundreds to tens of
             thousands of them (``pip install "laplacebook[sparse]"``): below.
         kwargs: its keyword arguments.

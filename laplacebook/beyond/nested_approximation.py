@@ -76,7 +76,7 @@ class NestedApproximation(ByDraws):
     """A posterior whose hyperparameters h are integrated numerically, and the rest z by Laplace's method.
 
     p(h | D) is known at the points of a grid (of four to six coordinates at fewer points), and between them by a
-    spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of seven to ten
+    spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of seven or eight
     coordinates of h they are known at weighted points, z at up to 512 of these; of more at draws of NUTS, z at up
     to 2,048. Each marginal of it has the shape of the log joint along the line on which this effect moves and the
     others follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace
