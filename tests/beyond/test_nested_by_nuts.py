@@ -1,4 +1,4 @@
-"""``nested`` with more than eight hyperparameters, which NUTS draws: beside quadrature of a posterior that factorises."""
+"""``nested`` with more than eight hyperparameters, which NUTS draws: beside quadrature of one that factorises."""
 
 from dataclasses import replace
 
