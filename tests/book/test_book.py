@@ -166,8 +166,9 @@ def shows_a_figure(cell):
 
 
 def late_picture(notebook):
-    """The first cells that a reader sees, without a figure."""
-    seen = [c for c in notebook.cells if "remove-cell" not in c.metadata.get("tags", [])]
+    """The first cells that a reader sees, folded ones aside, without a figure."""
+    on_page = [c for c in notebook.cells if "remove-cell" not in c.metadata.get("tags", [])]
+    seen = [c for c in on_page if shows_a_figure(c) or c.cell_type == "markdown" or not folded(c)]
     if any(shows_a_figure(cell) for cell in seen[:FIRST_CELLS]):
         return []
     return [f"no figure among the first {FIRST_CELLS} cells"]

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -102,6 +103,25 @@ def test_a_rate_above_three_fell_to_one_between_1880_and_1900():
     year = 1851 + (np.arange(10_227) + 0.5) * 112 / 10_227
     fall = rate[np.searchsorted(year, 1880)] - rate[np.searchsorted(year, 1900)]
     assert fall > (rate.max() - rate.min()) / 2
+
+
+def test_where_the_band_of_yearly_counts_lies_by_weights_of_the_whole_joint_density():
+    y, s = counts(112), 0.160
+    z, factor, _ = walk(y, s)
+    normal = np.random.default_rng(1).normal(size=(112, 20_000))
+    upper = np.stack([np.r_[0, factor[1, :-1]], factor[0]])
+    field = z[:, None] + linalg.solve_banded((0, 1), upper, normal)
+    log_joint = stats.poisson(np.exp(field)).logpmf(y[:, None]).sum(0)
+    log_joint += stats.norm(0, 2).logpdf(field[0])
+    log_joint += stats.norm(0, s).logpdf(np.diff(field, axis=0)).sum(0)
+    weight = special.softmax(log_joint + (normal**2).sum(0) / 2)
+    sd = linalg.cho_solve_banded((factor, True), np.eye(112)).diagonal() ** 0.5
+    off = (z - field @ weight) / sd
+    ends = re.search(r"means lie (\S+) to (\S+) sd below the line", printed()).groups()
+    assert [off.min(), off.max()] == pytest.approx([float(x) for x in ends], abs=0.02)
+    beyond = [((k * (field.T - z) > 1.645 * sd).T @ weight).mean() for k in (-1, 1)]
+    told = re.search(r"below, above the band: (\S+)%, (\S+)%", printed()).groups()
+    assert beyond == pytest.approx([float(x) / 100 for x in told], abs=0.004)
 
 
 def test_tmb_by_banded_matrices():
