@@ -9,6 +9,7 @@ from jaxtyping import Float
 _STEP = 0.1  # standard deviations: of differences
 _ROUNDS = 60
 _FAR = 3.0  # standard deviations: a longer step is tried shorter, too
+_LEVEL = 1.0  # nats to be gained, by curvatures as large as these: from here a ridge is followed
 _NEAR = 1e-3  # nats below the maximum: a grid needs no more
 _LENGTHS = np.array([1, 0.5, 0.2, 0.05, 0.01])  # of a step of _FAR at most, all tried at once
 _LONGER = np.array([1, 0.75, 0.5, 0.25])  # powers, from such a step to the whole of Newton's
@@ -73,39 +74,42 @@ def outer_mode(
         rounds: of differences and a step, at most.
         known: whether a point, shape (H,), is in a region where the search may end without a mode.
     """
-    point, scale, step = start.astype(float), np.ones(start.size), np.zeros(start.size)
-    height = float(heights(point[None], scale)[0])
-    axes = np.eye(start.size)
+    point, step = start.astype(float), np.zeros(start.size)
+    axes = frame = np.eye(start.size)  # whose columns are the units of differences
+    height = float(_heights_at(heights, point[None], frame)[0])
     for _ in range(rounds):
         if known(point):
             return OuterMode(point, height, axes, False, step)
-        gradient, curvature, failed = _differences(heights, point, scale)
+        gradient, curvature, failed = _differences(heights, point, frame)
         if failed is not None:
-            scale = scale / 4
+            frame = frame / 4
             continue
         bends, ways = np.linalg.eigh(curvature)
         peaked = bends.min() > 0
+        is_ridge = peaked and bends.min() < _FLAT * bends.max()
         bends = np.maximum(abs(bends), _FLAT * max(abs(bends).max(), _FLAT))
-        axes = scale[:, None] * ways / np.sqrt(bends)
+        axes = frame @ ways / np.sqrt(bends)
         move = ways @ (ways.T @ gradient / bends)
         gain = move @ gradient / 2
         if not peaked and gain < _NEAR:
             move = move + ways[:, 0] / np.sqrt(bends[0])  # off a saddle
-        step = scale * move
+        step = frame @ move
         bent = np.diag(curvature)
         in_scale = _IN_SCALE[0] <= bent.min() and bent.max() <= _IN_SCALE[1]
-        if in_scale and peaked and gain < _NEAR:
+        if in_scale and peaked and not is_ridge and gain < _NEAR:
             return OuterMode(point, height, axes, True, step)
         far = np.sqrt(2 * gain) / _FAR
         lengths = np.concatenate([far ** (_LONGER - 1), _LENGTHS / far]) if far > 1 else _LENGTHS
         tried = point + lengths[:, None] * step
-        seen = heights(tried, scale)
+        seen = _heights_at(heights, tried, frame)
         best = int(np.argmax(seen))
-        # Differences are taken on a scale that follows the curvature, but not at once.
-        scale = scale * np.clip(1 / np.sqrt(np.maximum(abs(bent), 1e-8)), 1 / _WIDER, _WIDER)
+        # Differences are taken on a scale that follows the curvature, but not at once; of a ridge, along and across it.
+        turns = in_scale and is_ridge and gain < _LEVEL
+        unit, bent = (frame @ ways, bends) if turns else (frame, np.maximum(abs(bent), 1e-8))
+        frame = unit * np.clip(1 / np.sqrt(bent), 1 / _WIDER, _WIDER)
         if seen[best] > height:
             point, height = tried[best], float(seen[best])
-    _, _, failed = _differences(heights, point, _WIDER * scale)
+    _, _, failed = _differences(heights, point, _WIDER * frame)
     return OuterMode(point, height, axes, False, step, failed)
 
 
@@ -122,10 +126,14 @@ def together(modes: Sequence[OuterMode]) -> OuterMode:
     return narrow._replace(axes=narrow.axes @ (least * root))
 
 
+def _heights_at(heights: Heights, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    return heights(points, np.linalg.norm(frame, axis=1))
+
+
 def _differences(
-    heights: Heights, point: np.ndarray, scale: np.ndarray
+    heights: Heights, point: np.ndarray, frame: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The gradient, and the Hessian of the negative function, by differences in units of the scale.
+    """The gradient, and the Hessian of the negative function, by differences in units of a frame.
 
     And the first of the points at which the function is not finite, if there is one.
     """
@@ -134,8 +142,8 @@ def _differences(
     pairs = [(i, j) for i in range(size) for j in range(i)]
     both = np.array([unit[i] + unit[j] for i, j in pairs]).reshape(-1, size)
     ways = np.concatenate([np.zeros((1, size)), unit, -unit, both, -both])
-    points = point + _STEP * scale * ways
-    values = heights(points, scale)
+    points = point + _STEP * ways @ frame.T
+    values = _heights_at(heights, points, frame)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         return np.zeros(size), np.zeros((size, size)), points[bad[0]]
