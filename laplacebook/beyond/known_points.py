@@ -34,10 +34,12 @@ class KnownPoints:
         start: z where a search begins that has no neighbour, shape (d,).
         hyper: h of the points with a mode so far, shape (K, H).
         mode: z there, shape (K, d).
+        branches: what is known of other modes of the effects; at each point the highest counts.
     """
 
     effects: Effects
     start: np.ndarray
+    branches: list["KnownPoints"] = field(default_factory=list)
     hyper: np.ndarray = field(init=False)
     mode: np.ndarray = field(init=False)
 
@@ -69,6 +71,17 @@ class KnownPoints:
             hyper: h, shape (K, H).
             scale: of each coordinate of h, by which a neighbour is near; shape (H,).
         """
+        ways = [
+            self._conditional(hyper, scale),
+            *(b.conditional(hyper, scale) for b in self.branches),
+        ]
+        if len(ways) == 1:
+            return ways[0]
+        best = np.argmax([np.nan_to_num(one.log_marginal, nan=-np.inf) for one in ways], axis=0)
+        rows = [np.flatnonzero(best == k) for k in range(len(ways))]
+        return in_order([one.at(at) for one, at in zip(ways, rows, strict=True)], rows)
+
+    def _conditional(self, hyper: np.ndarray, scale: np.ndarray) -> AnyConditional:
         near, middle = self._starts(hyper, scale)
         found = self.effects.given(hyper, near)
         failed = np.flatnonzero(np.isnan(found.log_marginal) & np.any(near != middle, axis=1))
@@ -83,6 +96,10 @@ class KnownPoints:
         self, hyper: Float[np.ndarray, "K H"], scale: Float[np.ndarray, " H"]
     ) -> Float[np.ndarray, " K"]:
         """The log marginal alone; minus infinity where the effects have no mode."""
+        heights = self._heights(hyper, scale)
+        return np.max([heights, *(b.heights(hyper, scale) for b in self.branches)], axis=0)
+
+    def _heights(self, hyper: np.ndarray, scale: np.ndarray) -> np.ndarray:
         near, middle = self._starts(hyper, scale)
         heights, mode = self.effects.heights(hyper, near)
         failed = np.flatnonzero(np.isnan(heights) & np.any(near != middle, axis=1))

@@ -20,10 +20,12 @@ from laplacebook.beyond.outer_mode import Heights, OuterMode, outer_mode
 from laplacebook.model.density import ModelDensity
 
 _DRAWS = 16  # of the prior, at once
+_BRANCHES = 8  # searches for other modes of the effects
 _FEW = 500  # coordinates
 _ROUNDS = 15  # of each search
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
 _PEAKS = 4
+_LOWER = 0.01  # nats: by more another mode of the effects is none of equals
 _SHARE = 0.01  # of the mass: with less a mode does not matter
 _NARROW = 0.8  # of the standard deviations of another: a grid about that is too coarse
 
@@ -110,10 +112,12 @@ def other_modes(
     """Modes with more than a hundredth of the mass of a grid beside it, by searches from draws of the prior.
 
     From a draw whence the log marginal rises all the way to the mode of the grid, there is no search. Where the
-    grid is too rough, one of its points may be all that it saw of a narrow mode: they begin at its peaks, too.
+    grid is too rough, one of its points may be all that it saw of a narrow mode: they begin at its peaks, too. And
+    where the effects have another mode at that of the grid, however little it holds there, one follows it: both may
+    have moved together, as where two components of a mixture change places.
 
     Args:
-        points: the log marginal.
+        points: the log marginal, to which is added what led to other modes of the effects.
         grid: about the mode that is known; or draws, or this mode alone.
         key: of the draws.
         searches: how many.
@@ -135,7 +139,35 @@ def other_modes(
         mode = outer_mode(points.heights, start, _ROUNDS, known)
         if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
+    for mode, branch in _along_other_effects(points, grid.mode, key):
+        if not known(mode.point) and mode.log_mass > grid.log_evidence + np.log(_SHARE):
+            found.append(mode)
+            points.branches.append(branch)
     return found
+
+
+def _along_other_effects(
+    points: KnownPoints, mode: OuterMode, key: Key[Array, ""]
+) -> list[tuple[OuterMode, KnownPoints]]:
+    """Where searches end that follow other modes of the effects from one of the hyperparameters, and what they saw."""
+    effects = points.effects
+    hyper = np.tile(mode.point, (_BRANCHES, 1))
+    if effects.density.dimension > _FEW:
+        return []
+    unknown = np.full((_BRANCHES, effects.dimensions[1]), np.nan)
+    starts = draws_given(effects.density, key, effects.joined(hyper, unknown), effects.names)
+    heights, modes = effects.heights(hyper, starts)
+    # Of the same height are the mode itself and its images where signs may change.
+    other = np.flatnonzero(heights < mode.height - _LOWER)
+    _, first = np.unique(np.rint(heights[other] / _LOWER), return_index=True)
+    ends = []
+    for one in other[first[::-1][:_PEAKS]]:
+        branch = KnownPoints(effects, modes[one])
+        branch.hyper, branch.mode = hyper[:1], modes[one : one + 1]
+        end = outer_mode(branch.heights, mode.point, _ROUNDS)
+        if end.found:
+            ends.append((end, branch))
+    return ends
 
 
 def modes_on(points: KnownPoints, grid: Grid) -> list[OuterMode]:
