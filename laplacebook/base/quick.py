@@ -50,6 +50,11 @@ def numbers_in(tree: Any) -> int:
     return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
 
 
+def most_rows(tree: Any) -> int:
+    """How many rows the longest array of a pytree has."""
+    return max((np.shape(leaf)[0] for leaf in jax.tree.leaves(tree) if np.ndim(leaf)), default=0)
+
+
 def undisturbed() -> AbstractContextManager:
     """Where no other thread fits a model: NumPyro has one stack of handlers, which one run of a model changes for all.
 

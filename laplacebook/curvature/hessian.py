@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
 from laplacebook.base.jaxprs import without_idle
-from laplacebook.base.quick import jit, jit_quickly, numbers_in
+from laplacebook.base.namespace import Numbers
+from laplacebook.base.quick import jit, jit_quickly, most_rows, numbers_in
 from laplacebook.model.density import ModelDensity
 
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
@@ -96,7 +97,12 @@ def hessian_of(
     return hessian_by_rows(split, x, lambda g, x: hessian_of(lambda x: (g(x), None), x))
 
 
-@partial(jit_quickly, work=lambda density, *_: WORK * numbers_in(density), half=True, divided=True)
+def _work(density: ModelDensity, u: Float[Numbers, " D"], v: Float[Numbers, " D"]) -> int:
+    """How many numbers a product computes, about: of a network at least one for each row and weight."""
+    return max(WORK * numbers_in(density), most_rows(density) * u.size)
+
+
+@partial(jit_quickly, work=_work, half=True, divided=True)
 def hessian_product(
     density: ModelDensity, u: Float[Array, " D"], v: Float[Array, " D"]
 ) -> Float[Array, " D"]:

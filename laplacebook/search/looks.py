@@ -15,7 +15,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import one_thread
 from laplacebook.base.pytrees import on_host
-from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, numbers_in
+from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, most_rows, numbers_in
 from laplacebook.curvature.hessian import prior_hessian, value_gradient_hessian
 from laplacebook.curvature.precision_at import (
     WHOLE,
@@ -46,11 +46,12 @@ def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
 
 def is_laborious(density: ModelDensity, size: int) -> bool:
     """Whether a look takes milliseconds if this is a network, with a number for each row and weight."""
-    return _most_rows(density) * size > SMALL
+    return most_rows(density) * size > SMALL
 
 
-def _most_rows(density: ModelDensity) -> int:
-    return max((np.shape(leaf)[0] for leaf in jax.tree.leaves(density) if np.ndim(leaf)), default=0)
+def _work_of_rounds(density: ModelDensity, u: Float[Numbers, " D"], **_: Any) -> int:
+    """The same of a search without a Hessian, of a network perhaps: of few inputs its weights make the work."""
+    return max(work_of_search(density), most_rows(density) * u.size)
 
 
 def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
@@ -135,16 +136,16 @@ def _value_and_slope(density: ModelDensity, u: Array) -> tuple:
     return value, beside, gradient
 
 
-_slope = jit_quickly(_value_and_slope, work_of_search, half=True, divided=True)
+_slope = jit_quickly(_value_and_slope, _work_of_rounds, half=True, divided=True)
 _slope_again = jit(_value_and_slope)
 
 
-@partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
+@partial(jit_quickly, work=_work_of_rounds, half=True, divided=True, static_argnames="settings")
 def _entries(density: ModelDensity, u: Array, settings: Settings) -> Any:
     return entries_at(density, u, settings, compared=False)
 
 
-@partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
+@partial(jit_quickly, work=_work_of_rounds, half=True, divided=True, static_argnames="settings")
 def _whole_entries(density: ModelDensity, u: Array, settings: Settings) -> tuple[Array, Array]:
     return whole_entries_at(density, u, settings, compared=False)
 
@@ -152,14 +153,14 @@ def _whole_entries(density: ModelDensity, u: Array, settings: Settings) -> tuple
 _prior_hessian = jit_quickly(prior_hessian)
 
 
-@partial(jit_quickly, work=work_of_search, half=True, divided=True, static_argnames="settings")
+@partial(jit_quickly, work=_work_of_rounds, half=True, divided=True, static_argnames="settings")
 def _entries_and_metric(density: ModelDensity, u: Array, settings: Settings) -> tuple:
     return entries_and_metric_at(density, u, settings)
 
 
 def _work_of_rows(density: ModelDensity, u: Float[Numbers, " D"]) -> int:
     """Half a number for each row and weight: of products that a processor makes several at once."""
-    return _most_rows(density) * u.size // 2
+    return most_rows(density) * u.size // 2
 
 
 @partial(jit_quickly, work=_work_of_rows, half=True)
