@@ -23,7 +23,7 @@ from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import levels_off
 from laplacebook.search.looks import precision_seen, slope_look
 from laplacebook.search.mode import enough
-from laplacebook.search.no_mode import jumps_about, level
+from laplacebook.search.no_mode import jumps_about, level, written_kinks
 
 
 def explain_shortfall(
@@ -88,6 +88,7 @@ def _not_there(
         f"deviations from the nearest stationary point by its curvature ({u.dtype}); it is to be within "
         f"{wanted:.1g}. {_pace(before, distance, wanted, steps)}",
         causes=[
+            *written_kinks(density, u),
             "the start is far away: networks need training before",
             "a wide prior on many weights of which the data say little: the log joint is then all but flat "
             "along most directions, and its curvature far from the Hessian",
