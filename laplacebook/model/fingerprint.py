@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Hashable, Mapping, MutableSequence
+from collections.abc import Hashable, Iterable, Mapping, MutableSequence
 from typing import Any
 
 import jax
@@ -34,12 +34,18 @@ _INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _NUMBERS = (bool, int, float, complex, np.generic, np.dtype)
 _ATOMS = (*_NUMBERS, str, bytes, type(None), type(...), range, slice, re.Pattern, pathlib.PurePath)
 _EXACT = {bool, int, float, complex, str, bytes, type(None)}  # told without a longer look
-_LOOKUPS = {
-    "LOAD_GLOBAL",
-    "LOAD_NAME",
-    "LOAD_FROM_DICT_OR_GLOBALS",
-    "STORE_GLOBAL",
-    "DELETE_GLOBAL",
+# What reads a name that is a string in the code, and what reads the environment.
+_BY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "vars", "__dict__"})
+_ENVIRONMENT = frozenset({"environ", "getenv"})
+_STEPS = {
+    "globals": {
+        "LOAD_GLOBAL",
+        "LOAD_NAME",
+        "LOAD_FROM_DICT_OR_GLOBALS",
+        "STORE_GLOBAL",
+        "DELETE_GLOBAL",
+    },
+    "imports": {"IMPORT_NAME", "IMPORT_FROM"},
 }
 _WIDE = tuple(map(np.dtype, (np.float64, np.int64, np.uint64, np.complex128)))
 _DESCRIPTORS = (
@@ -231,8 +237,12 @@ class _Eye:
         """What tells a value of this kind, and the values that it holds; None if unknown."""
         kind = type(value)
         if isinstance(value, types.FunctionType):
-            self.names |= dict.fromkeys(_names(value.__code__))
-            reached = [value.__defaults__, value.__kwdefaults__, vars(value)]
+            names = _told(value.__code__, "names")
+            self.names |= dict.fromkeys(names)
+            if not _BY_NAME.isdisjoint(names):
+                self.names |= dict.fromkeys(_told(value.__code__, "strings"))
+            told = dict(os.environ) if not _ENVIRONMENT.isdisjoint(names) else None
+            reached = [value.__defaults__, value.__kwdefaults__, vars(value), told]
             return [_Same(value.__code__), *reached, *_globals(value), *_cells(value)]
         if isinstance(value, types.MethodType):
             return [kind, value.__func__, value.__self__]
@@ -354,23 +364,32 @@ def _cells(function: types.FunctionType) -> list[Any]:
 def _globals(function: types.FunctionType) -> list[Any]:
     """What the names in the code can mean: globals, and modules imported within the function."""
     scope, code = function.__globals__, function.__code__
-    imported = [sys.modules[n] for n in _names(code) if n not in scope and n in sys.modules]
-    # Without the libraries, which the call that is looked at may import for the first time.
-    readers = [module for module in imported if not _is_library(module)]
-    return [(name, scope[name]) for name in _globals_in(code) if name in scope] + readers
+    readers = []
+    if _told(code, "imports"):
+        from laplacebook.model.imported import imported  # of few models
+
+        # Without the libraries, which the call that is looked at may import for the first time.
+        found = imported(_told(code, "imports"), scope.get("__package__") or "", _is_installed)
+        readers = [module for module in found if not _is_library(module)]
+    read = (
+        *_told(code, "globals"),
+        *(_told(code, "strings") if "globals" in _told(code, "names") else ()),
+    )
+    return [(name, scope[name]) for name in read if name in scope] + readers
 
 
-@functools.lru_cache(maxsize=1024)
-def _globals_in(code: types.CodeType) -> tuple[str, ...]:
-    """The names that are looked up as globals, and not as attributes, there and in the functions within."""
-    nested = [_globals_in(const) for const in code.co_consts if isinstance(const, types.CodeType)]
-    own = [i.argval for i in dis.get_instructions(code) if i.opname in _LOOKUPS]
+@functools.lru_cache(maxsize=4096)
+def _told(code: types.CodeType, what: str) -> tuple[str, ...]:
+    """Names in a function's code and in the functions within it.
+
+    All of them; those that are looked up as globals, and not as attributes; strings that may be names; or what is
+    imported: modules, and after a dot what is taken from them.
+    """
+    nested = [_told(const, what) for const in code.co_consts if isinstance(const, types.CodeType)]
+    own: Iterable[str] = code.co_names
+    if what == "strings":
+        own = (x for x in code.co_consts if isinstance(x, str) and x.isidentifier())
+    elif what != "names":
+        steps = [one for one in dis.get_instructions(code) if one.opname in _STEPS[what]]
+        own = ("." * (one.opname == "IMPORT_FROM") + one.argval for one in steps)
     return tuple(dict.fromkeys([*own, *(name for names in nested for name in names)]))
-
-
-@functools.lru_cache(maxsize=1024)
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    """The names in a function's code and in the functions within it."""
-    nested = [_names(const) for const in code.co_consts if isinstance(const, types.CodeType)]
-    inner = [name for names in nested for name in names]
-    return tuple(dict.fromkeys([*code.co_names, *inner]))
