@@ -83,6 +83,7 @@ def diagnose(
     ===================================== ================ ============== ===================
     Pareto k-hat                          up to 0.5        up to 0.7      above
     effective sample size                 80 % and above   below          never
+    draws where there is no density       up to 1 %        up to 10 %     above
     error of the log evidence             up to 0.1        up to log 2    above, or unknown
     skewness along an axis                up to 0.5        up to 1        above
     90 % interval of a site               holds 85 %       holds 75 %     less
@@ -228,6 +229,7 @@ def diagnose(
         num_samples=num_samples,
         pareto_k=k,
         effective_sample_size=float(effective_sample_size(weights)),
+        outside=float(np.mean(np.isneginf(weights))),
         importance_log_evidence=mean_of_weights(weights, k),
         slices=principal_slices(approx, _AXES, progress_bar),
         marginals=of_each,

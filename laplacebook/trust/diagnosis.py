@@ -32,6 +32,7 @@ from laplacebook.trust.verdict import (
     of_site,
     of_sites,
     of_skewness,
+    of_support,
     of_tail,
     sentence,
     worst,
@@ -72,6 +73,7 @@ class Diagnosis(Judged):
             Hessian, or ``marginals`` tell it.
         inner_modes: what other modes the sites have that a marginal model integrates out, given those at the mode, in
             words; None if none was found.
+        outside: the share of the draws at which the joint density is zero, as beyond a bound that is a ``factor``.
     """
 
     approx: LaplaceApproximation
@@ -87,6 +89,7 @@ class Diagnosis(Judged):
     tried: Table | None = None
     shifts: Shifts | None = None
     inner_modes: str | None = None
+    outside: float = 0.0
 
     @cached_property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -155,6 +158,7 @@ class Diagnosis(Judged):
         findings = [
             of_tail(self.pareto_k, self.num_samples, dimension),
             of_sample_size(self.effective_fraction),
+            *of_support(self.outside),
             of_evidence(self.evidence_difference),
             of_skewness(self.slices),
             *of_sites(self.marginals or ()),

@@ -23,7 +23,7 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import as_called
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
-from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE, MEDIAN, WIDTH, of_site
+from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE, MEDIAN, OUTSIDE, WIDTH, of_site
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
 _FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
@@ -57,19 +57,21 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
     if plain or found.inner_modes is not None:
         return ()
     rows = []
+    is_inside = found.outside <= OUTSIDE[0]
     if found.share_elsewhere > ELSEWHERE and found.approx.settings.structure != "last_layer":
         approx = "lb.mixture([approx, *diagnosis.other_modes])"
         reason = f"{found.share_elsewhere:.0%} of the evidence lies in other modes"
         rows.append(Remedy(approx, reason, lambda key: _whole(found)))
-    elif _is_skew(found):
+    elif is_inside and _is_skew(found):
         reason = "moves means and quantiles towards the longer tail"
         rows.append(Remedy("lb.skewed(approx)", reason, lambda key: skewed(found.approx)))
     off = abs(float(found.evidence_difference.value))
     expanded = why_not_expanded(found.approx, DIMENSIONS) is None and not density.improper
-    if off > EVIDENCE[0] and expanded:
+    has_tail = not found.pareto_k <= usable_below(found.num_samples)
+    if off > EVIDENCE[0] and expanded and is_inside and not has_tail:
         reason = "adds the next term of the log evidence, and tells what that leaves out"
         rows.append(Remedy("lb.corrected_evidence(approx)", reason))
-    if found.pareto_k <= usable_below(found.num_samples) or density.dimension <= _FEW:
+    if not has_tail or density.dimension <= _FEW:
         reason = "weights put all of it right, if their k-hat allows"
         line = f"lb.resampled({approx}, key)"
         whole = _whole if "mixture" in approx else _own

@@ -17,6 +17,10 @@ ELSEWHERE = 0.01  # of the evidence, held by other modes
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
 MEDIAN = 0.3  # standard deviations, by which the median of a marginal may be off
 WIDTH = 0.2  # of the exact one, by which the width of a 90 % interval may be off
+OUTSIDE = (
+    0.01,
+    0.1,
+)  # of the draws; a Gaussian of which 0.14 are cut off has a width that is off by 20 %
 SHIFT = (0.25, 0.5)  # standard deviations, of a mean from its mode: what such skewnesses make
 MEAN = (0.1, 0.3)  # standard deviations, by which a mean may be off
 SPREAD = (log(1.1), log(1.3))  # the same of a logarithm of a standard deviation: 10 and 30 %
@@ -62,6 +66,14 @@ def of_sample_size(fraction: float) -> Finding:
     level = "good" if fraction >= SAMPLE_SIZE else "usable"
     bound = "80% or more" if level == "good" else "below 80%"
     return Finding(level, f"effective sample size {fraction:.0%} of the draws ({bound})")
+
+
+def of_support(outside: float) -> list[Finding]:
+    """The share of the draws at which the posterior has no density; none where that is next to nothing."""
+    level = _graded(outside, *OUTSIDE)
+    bound = "beyond 1%" if level == "usable" else "beyond 10%"
+    words = f"{_percent(outside)} of the draws lie outside of the support ({bound})"
+    return [] if level == "good" else [Finding(level, words)]
 
 
 def of_evidence(difference: Estimate, whose: str = "Laplace's") -> Finding:
