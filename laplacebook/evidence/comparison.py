@@ -16,6 +16,7 @@ from laplacebook.evidence.comparable import (
 )
 from laplacebook.fit.approximation import Approximation
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import rounding_told
 
 _DECIMALS = dict.fromkeys(
     ("log evidence", "log Bayes factor", "log likelihood", "log Occam factor"), 4
@@ -73,7 +74,13 @@ def compare(models: Mapping[str, Any], prior: Mapping[str, SupportsFloat] | None
     return Table(
         f"Comparison of {len(rows)} models, log Bayes factors against the first row",
         _columns(rows, weights),
-        (*_told_prior(rows, weights, prior), *_told_modes(rows), *_told_doubts(rows), *unchecked),
+        (
+            *_told_prior(rows, weights, prior),
+            *_told_modes(rows),
+            *_told_doubts(rows),
+            *_told_rounding(rows),
+            *unchecked,
+        ),
         _DECIMALS,
     )
 
@@ -152,6 +159,11 @@ def _told_doubts(rows: Sequence[Contender]) -> list[str]:
     doubts = {row.name: row.approx.doubt for row in rows if row.approx and row.approx.doubt}
     told = [f"'{name}' ({why.partition(':')[0]})" for name, why in sorted(doubts.items())]
     return [f"doubtful, the evidence may be far off: {', '.join(told)}"] if told else []
+
+
+def _told_rounding(rows: Sequence[Contender]) -> list[str]:
+    parts = [getattr(row.approx, "log_likelihood", None) for row in rows]
+    return rounding_told([part for part in parts if part is not None])
 
 
 def _told_modes(rows: Sequence[Contender]) -> list[str]:

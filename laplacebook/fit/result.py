@@ -31,6 +31,7 @@ from laplacebook.fit.summary import (
     left_out,
     marginals,
     modes_found,
+    rounding_told,
     settings_lines,
     summary_table,
     values_at,
@@ -312,10 +313,9 @@ class LaplaceApproximation(Approximation):
             f"log evidence {self.log_evidence:.4f} = log likelihood {self.log_likelihood:.4f} "
             f"+ log Occam factor {self.log_occam_factor:.4f}"
         )
-        constant = improper_evidence(self.density)
+        constant = [*rounding_told([self.log_likelihood]), *improper_evidence(self.density)]
         modes = modes_found(self.log_evidence, [other.log_evidence for other in self.other_modes])
-        settings = settings_lines(self.settings)
-        lines = (evidence, *constant, *modes, *settings, str(self.certificate))
+        lines = (evidence, *constant, *modes, *settings_lines(self.settings), str(self.certificate))
         doubt = () if self.doubt is None else (f"doubtful: {self.doubt}",)
         return replace(table, footer=table.footer + lines + doubt)
 

@@ -36,6 +36,8 @@ _SPACING, _WIDE_SPACING = 0.05, 0.2
 _MANY = 10_000  # coordinates, whose values at all nodes would not fit into memory
 _SAME = 0.002  # of a standard deviation, with half of the nodes: with all of them it is far closer
 _LEFT_OUT = 0.01  # of the evidence
+_SPACINGS = 8  # of float32, by which sums of millions of terms were seen to be off
+_ROUNDED = 0.1  # nats
 
 
 @jit_quickly
@@ -217,6 +219,20 @@ def improper_evidence(density: ModelDensity) -> list[str]:
     whose = "prior of {} is" if len(names) == 1 else "priors of {} are"
     listed = " and ".join(f"'{name}'" for name in names)
     return [f"defined only up to a constant: the {whose.format(listed)} {density.without_prior}"]
+
+
+def rounding_told(log_likelihoods: Sequence[Any]) -> list[str]:
+    """A line about log evidences that are sums of so many terms that rounding moves them by a tenth, or more.
+
+    Args:
+        log_likelihoods: as they were computed, each of shape ().
+    """
+    rounding = max((_SPACINGS * np.spacing(abs(np.asarray(x))) for x in log_likelihoods), default=0)
+    if not rounding > _ROUNDED:
+        return []
+    return [
+        f"known to about {rounding:.1g} in single precision; numpyro.enable_x64() tells it better"
+    ]
 
 
 def modes_found(log_evidence: Array, others: Sequence[Array]) -> list[str]:

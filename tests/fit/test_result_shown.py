@@ -77,3 +77,20 @@ def test_copies(fit):
         assert repr(other) == repr(approx)
         assert other.sample(key) == approx.sample(key)
         assert jax.tree.structure(other) == jax.tree.structure(approx)
+
+
+def means(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(w[0] + w[1] * x, 1), obs=y)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_what_rounding_leaves_of_the_evidence_of_very_many_rows_is_told(double):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 400_000)).astype(np.float32)
+    with jax.enable_x64(double):
+        one, other = lb.laplace(means, x, y), lb.laplace(means, x[::-1], y)
+    assert 5e5 < -one.log_evidence < 6e5  # of which numbers of float32 lie 1/16 apart
+    for told in (repr(one), repr(lb.compare({"one": one, "other": other}))):
+        assert ("known to about 0.5 in single precision" in " ".join(told.split())) != double, told
