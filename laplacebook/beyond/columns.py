@@ -17,7 +17,8 @@ from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
 _TOGETHER = 6  # products in one look: groups and a few columns take no more
-_BORDER = 4  # times the entries of a median row: such an effect moves alone
+_FEW = 18  # effects, of which all columns take little more
+_BORDER = 4, 2  # times the entries of a median row: such an effect moves alone; what takes fewer products
 _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
 _ASIDE = (
     0.1  # units of the unconstrained space, from its middle: where no entry vanishes by symmetry
@@ -124,16 +125,21 @@ class Columns:
 
     @classmethod
     def of(cls, density: ModelDensity, over: tuple[str, ...], size: int) -> "Columns | None":
-        """Those of a log joint; None of few effects, or if what depends on h alone costs most and one look does not do.
+        """Those of a log joint.
+
+        None of few effects, unless one site holds most of them, or if what depends on h alone costs most and one look
+        does not do.
 
         Args:
             density: the log joint.
             over: the names of the hyperparameters.
             size: d, how many effects there are.
         """
-        if size <= COLUMNS:
-            return None
         is_costly = factorises(density)
+        largest = max(site.size for site in density.sites if site.name not in over)
+        is_mixed = size - largest >= _TOGETHER
+        if size <= _FEW or (size <= COLUMNS and (is_mixed or is_costly)):
+            return None
         parts = -(-size // _TOGETHER)
         dense = _ways(np.eye(size), parts)
         unlimited = cls(density, over, dense, None)
@@ -302,8 +308,10 @@ def pattern_of(known: Bool[np.ndarray, "d d"]) -> Pattern | None:
     size = len(known)
     parts = -(-size // _TOGETHER)
     filled = known.sum(axis=1)
-    border = filled > _BORDER * np.median(filled)
-    color = _colors(known, border)
+    borders = [filled > times * np.median(filled) for times in _BORDER]
+    colors = [_colors(known, border) for border in borders]
+    best = int(np.argmin([color.max() for color in colors]))
+    border, color = borders[best], colors[best]
     products = color.max() + 1
     if products + 1 > _SHARE * size:
         return None

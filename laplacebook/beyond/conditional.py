@@ -122,7 +122,7 @@ class Effects:
         return heights, modes
 
     def _lanes(self, hyper: np.ndarray, start: np.ndarray, passable: float = 0.0) -> list[Lane]:
-        few = start.shape[1] <= COLUMNS  # so that a Hessian takes less time than another round
+        few = self._bends_at_once
         rounding = float(jnp.finfo(jnp.result_type(float)).eps) ** 0.5
         tolerance = max(_DECREMENT_OF_FEW if few else _DECREMENT, 3 * rounding, passable)
         lanes = [Lane(z.copy(), tolerance, self._layout) for z in start]
@@ -155,7 +155,8 @@ class Effects:
         def line(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             points = mode + nodes[:, None] * direction
             hyper = np.repeat(at.hyper, len(nodes), axis=0)
-            f, gradient = self._looks(hyper, points)
+            look = self._bends if self._bends_at_once else self._looks
+            f, gradient, *_ = look(hyper, points)
             return f, gradient @ direction
 
         few, many = NODES[:LOOK_NODES], NODES[LOOK_NODES:]
@@ -174,9 +175,8 @@ class Effects:
         assert isinstance(at, Conditional)
         ways = at.ways(0, np.arange(at.mode.shape[1]))
         offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
-        hyper = np.repeat(at.hyper, len(offsets), axis=0)
-        f, _ = self._looks(hyper, at.mode[0] + offsets)
-        rise = np.nan_to_num(f[1:] - f[0], nan=np.inf)
+        heights = self.log_joint(at.hyper, (at.mode[0] + offsets)[None])[0]
+        rise = np.nan_to_num(heights[0] - heights[1:], nan=np.inf)
         lowest = int(np.argmin(rise))
         return lowest % len(ways) if rise[lowest] < _FALL else None
 
@@ -249,6 +249,12 @@ class Effects:
         return (is_costly and is_dense) or (
             (is_costly or self.often) and self.dimensions[1] <= _FEW
         )
+
+    @cached_property
+    def _bends_at_once(self) -> bool:
+        """Whether a Hessian takes less time than another round of looks."""
+        pattern = None if self._columns is None else self._columns.pattern
+        return self.dimensions[1] <= COLUMNS or (pattern is not None and pattern.looks == 1)
 
     @cached_property
     def _columns(self) -> Columns | None:

@@ -10,7 +10,7 @@ import pytest
 from laplacebook.beyond.columns import Columns
 from laplacebook.beyond.conditional import Effects
 from laplacebook.model.density import ModelDensity
-from tests.beyond.practice import MODELS
+from tests.beyond.practice import MODELS, Case
 
 
 def hidden(y):
@@ -21,7 +21,19 @@ def hidden(y):
     numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
 
 
+def crossed(y, of_each=1):
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    rows = numpyro.sample("rows", dist.Normal(0, scale).expand([12 * of_each]).to_event(1))
+    columns = numpyro.sample("columns", dist.Normal(0, scale).expand([12]).to_event(1))
+    rates = jnp.exp(rows[:, None] + columns)
+    numpyro.sample("y", dist.Poisson(rates).to_event(2), obs=y)
+
+
+COUNTS = np.random.default_rng(3).poisson(1, (36, 12))
+CROSSED = Case(crossed, (COUNTS[:12],), ("scale",))
 CASES = {
+    "few": (MODELS["seeds"], 1),
+    "crossed": (Case(crossed, (COUNTS, 3), ("scale",)), 3),
     "walk": (MODELS["autoregression"], 1),
     "rows": (MODELS["epil"], 2),
     "counties": (MODELS["radon"], 1),
@@ -43,9 +55,8 @@ def test_what_one_point_did_not_show_is_seen_at_another():
     assert require_right(effects, 1.5).pattern is not None
 
 
-@pytest.mark.parametrize("name", ["seeds", "gp_classification"])
-def test_few_effects_and_factorised_covariances_are_left_to_jax(name):
-    case = MODELS[name]
+@pytest.mark.parametrize("case", [MODELS["pumps"], CROSSED, MODELS["gp_classification"]])
+def test_few_effects_and_factorised_covariances_are_left_to_jax(case):
     effects = Effects(ModelDensity.of(case.model, case.args), case.over)
     assert Columns.of(effects.density, case.over, effects.dimensions[1]) is None
 
