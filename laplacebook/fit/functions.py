@@ -100,11 +100,15 @@ def weighted_quantiles(
     levels: Float[np.ndarray, " P"],
 ) -> Float[np.ndarray, "P n"]:
     """The quantiles of draws with weights that sum to one, at probabilities ``levels``."""
-    order = np.argsort(values, axis=0)
-    rising = np.take_along_axis(values, order, axis=0)
-    mass = np.cumsum(weights[order], axis=0) - weights[order] / 2
-    columns = [np.interp(levels, m, v) for m, v in zip(mass.T, rising.T, strict=True)]
-    return np.stack(columns, axis=1) if columns else np.empty((len(levels), 0))
+    columns = np.ascontiguousarray(values.T)
+    if np.ptp(weights):
+        order = np.argsort(columns, axis=1)
+        rising, ordered = np.take_along_axis(columns, order, axis=1), weights[order]
+    else:  # what is only sorted takes a tenth of the time
+        rising, ordered = np.sort(columns, axis=1), weights[None]
+    mass = np.broadcast_to(np.cumsum(ordered, axis=1) - ordered / 2, rising.shape)
+    found = [np.interp(levels, m, v) for m, v in zip(mass, rising, strict=True)]
+    return np.stack(found, axis=1) if found else np.empty((len(levels), 0))
 
 
 def functions_table(
