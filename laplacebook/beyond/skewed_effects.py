@@ -205,9 +205,10 @@ class SkewedEffects:
         normal = np.random.default_rng(1).standard_normal((pairs, size))
         offset = self.nodes.offsets(index, normal)
         # Of a mixture of unequal spreads chance takes too much or too little: its variance is known.
-        variance = np.mean(self.nodes.deviations[index] ** 2, axis=0)
-        offset *= np.sqrt(variance / np.mean(offset**2, axis=0))
-        return np.concatenate([self._at(self.nodes, index, way * offset) for way in (1, -1)])
+        deviations = self.nodes.deviations[index]
+        offset *= np.sqrt(np.mean(deviations**2, axis=0) / np.mean(offset**2, axis=0))
+        sides = [self._at(self.nodes, index, way * offset, deviations) for way in (1, -1)]
+        return np.concatenate(sides)
 
     def draws_given(
         self, given: AnyConditional, index: Int[np.ndarray, " S"], normal: Float[np.ndarray, "S d"]
@@ -219,7 +220,7 @@ class SkewedEffects:
             index: at which of them each draw is, shape (S,).
             normal: standard normal vectors, one for each draw, shape (S, d).
         """
-        return self._at(given, index, given.offsets(index, normal))
+        return self._at(given, index, given.offsets(index, normal), given.deviations[index])
 
     def log_densities(
         self, given: AnyConditional, index: Int[np.ndarray, " S"], offset: Float[np.ndarray, "S d"]
@@ -256,12 +257,13 @@ class SkewedEffects:
     def _near(self, given: AnyConditional) -> Int[np.ndarray, " K"]:
         return nearest(self.nodes.hyper[self.chosen], given.hyper)
 
-    def _at(self, given: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    def _at(
+        self, given: AnyConditional, index: np.ndarray, offset: np.ndarray, deviations: np.ndarray
+    ) -> np.ndarray:
         """The draws that lie so far from the modes by the Gaussian, with their skewness."""
         if self.is_shift:
-            offset = offset + self._shift(given, index) * given.deviations[index]
+            offset = offset + self._shift(given, index) * deviations
         elif self.image is not None:
-            deviations = given.deviations[index]
             x, near = offset / deviations, self._near(given)[index]
             for j in np.unique(near):
                 x[near == j] = _interpolated(self.image[j], x[near == j])
