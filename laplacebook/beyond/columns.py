@@ -18,7 +18,7 @@ from laplacebook.model.density import ModelDensity
 
 _TOGETHER = 6  # products in one look: groups and a few columns take no more
 _FEW = 18  # effects, of which all columns take little more
-_BORDER = 4, 2  # times the entries of a median row: such an effect moves alone; what takes fewer products
+_BORDER = 4, 2  # times the entries of a median row: such an effect moves alone, by which is better
 _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
 _ASIDE = (
     0.1  # units of the unconstrained space, from its middle: where no entry vanishes by symmetry
