@@ -132,18 +132,19 @@ class Effects:
                 for lane, z, f, *bends in zip(lanes, *walked, strict=True):
                     lane.z = z
                     lane.take(float(f), *bends)
+            going = list(range(len(lanes)))
             for _ in range(_STEPS):
-                going = np.array([lane.is_going for lane in lanes], bool)
-                bent = np.array([few or lane.wants_hessian for lane in lanes], bool)
-                if not going.any():
+                going = [k for k in going if lanes[k].is_going]
+                if not going:
                     break
-                for with_hessian in (True, False):
-                    which = np.flatnonzero(going & (bent == with_hessian))
-                    points = np.array([lanes[k].z for k in which]).reshape(-1, start.shape[1])
-                    look = self._bends if with_hessian else self._looks
-                    looks: tuple[Any, ...] = look(hyper[which], points)
-                    for k, f, *slopes in zip(which, *looks, strict=True):
-                        lanes[k].take(float(f), *slopes)
+                bent = [k for k in going if few or lanes[k].wants_hessian]
+                straight = [k for k in going if not (few or lanes[k].wants_hessian)]
+                for look, which in ((self._bends, bent), (self._looks, straight)):
+                    if which:
+                        points = np.array([lanes[k].z for k in which])
+                        looks: tuple[Any, ...] = look(hyper[which], points)
+                        for k, f, *slopes in zip(which, *looks, strict=True):
+                            lanes[k].take(float(f), *slopes)
         return lanes
 
     def follows_gradient(self, at: AnyConditional) -> bool:
@@ -203,8 +204,6 @@ class Effects:
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False
     ) -> tuple[np.ndarray, ...]:
-        if not len(z):
-            return ()
         few = z.shape[1] <= COLUMNS  # so that one program, which is compiled once, serves for both
         columns = z.shape[1] if bent or few else 1
         lanes = lanes_of(columns * (columns + numbers_in(self.density)))
@@ -213,7 +212,7 @@ class Effects:
 
     def _bends(self, hyper: np.ndarray, z: np.ndarray) -> tuple[Any, ...]:
         """The negative log joint, its gradient and its Hessian in z, as a matrix or as the layout has it."""
-        if self._columns is not None and len(z):
+        if self._columns is not None:
             return self._columns.seen(hyper, z)
         return self._looks(hyper, z, bent=True)
 

@@ -56,8 +56,8 @@ def in_lanes(
         if number < lanes:
             index = begin + np.minimum(np.arange(lanes), number - 1)
         rows = [one[index] for one in points]
-        seen = jax.device_get(compiled(density, number, *rows, over=over, **fixed))
-        found.append([np.asarray(part[:number], float) for part in seen])
+        seen = compiled(density, number, *rows, over=over, **fixed)
+        found.append([np.asarray(part)[:number].astype(float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 

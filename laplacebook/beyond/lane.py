@@ -18,7 +18,7 @@ _LONGER = 1.05  # than the step before: so it leaves a saddle, however slowly at
 _STILL = 8  # Hessians in a row that tell of no way on: rounding does
 
 
-@dataclass
+@dataclass(slots=True)
 class Lane:
     """Newton's method at one point of the hyperparameters.
 
@@ -114,7 +114,7 @@ class Lane:
     def _move(self, gradient: np.ndarray) -> np.ndarray:
         assert self.factor is not None
         move = -self.factor.solved(gradient)
-        self.decrement = float(np.sqrt(-gradient @ move))
+        self.decrement = float(np.sqrt(-(gradient @ move)))
         return move
 
     def _go(self, step: np.ndarray) -> None:

@@ -1,6 +1,7 @@
 """Effects of which many meet none of each other, but a few: only these have a dense precision given the rest."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class Factor(NamedTuple):
 
 def _lower(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"] | None:
     factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=1)
-    return None if failed or not np.isfinite(np.diagonal(factor)).all() else factor
+    return None if failed or not isfinite(factor.trace()) else factor
 
 
 class Leaves(NamedTuple):
