@@ -18,6 +18,7 @@ from laplacebook.model.density import ModelDensity
 
 _TOGETHER = 6  # products in one look: groups and a few columns take no more
 _FEW = 18  # effects, of which all columns take little more
+_SEVERAL, _OFTEN = range(4, 7), 400  # hyperparameters, for which thousands of points are looked at
 _BORDER = 4, 2  # times the entries of a median row: such an effect moves alone, by which is better
 _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is little to save
 _ASIDE = (
@@ -213,7 +214,9 @@ class Columns:
         lanes = lanes_of(_TOGETHER * (size + numbers_in(self.density)))
         part = np.tile(np.arange(looks), number)
         points = np.repeat(hyper, looks, axis=0), np.repeat(z, looks, axis=0)
-        found = in_lanes(_products, self.density, self.over, lanes, part, *points, ways=ways)
+        at = self.density, self.over, lanes, part, *points
+        times = _OFTEN if hyper.shape[1] in _SEVERAL else 1
+        found = in_lanes(_products, *at, times=times, ways=ways)
         f, gradient, products = found
         return f[::looks], gradient[::looks], products.reshape(number, -1, size)
 
