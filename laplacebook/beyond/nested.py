@@ -95,10 +95,12 @@ def nested(
     standard error.
 
     Other modes of p(h, D) are searched for from eight draws of the prior (sparse: four), and the grid is laid about
-    those that hold a hundredth of the mass, too; chains begin at each. Of the effects given h one mode is counted.
-    Where a few searches, at points of the grid, find others with a hundredth of the mass there, as where signs may
-    change, the fit is doubtful and ``diagnose`` calls it bad. That none is found proves nothing;
-    :func:`~laplacebook.diagnose` searches again.
+    those that hold a hundredth of the mass, too; chains begin at each. One of the effects that has moved together with
+    h, as where two components of a mixture change places, is looked for from other modes of the effects at the mode of
+    h, and then at each h the higher of both counts. Given h one mode of the effects is counted. Where a few searches,
+    at points of the grid, find others with a hundredth of the mass there, as where signs may change, the fit is
+    doubtful and ``diagnose`` calls it bad. That none is found proves nothing; :func:`~laplacebook.diagnose` searches
+    again.
 
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine, but for what is normal in each

@@ -1,5 +1,7 @@
 """Why is the log joint not finite? The site, the data, the parameter or the argument to blame."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -19,6 +21,7 @@ from laplacebook.model.distributions import (
     never_seen,
     parameters,
     supports_data,
+    unwrapped,
 )
 from laplacebook.model.edges import at_edge
 from laplacebook.model.hierarchy import integrate_out
@@ -213,9 +216,23 @@ def _impossible(site: dict, at: str) -> NonFinite | None:
 
 
 def _outside(site: dict) -> NonFinite:
+    fn = unwrapped(site["fn"])
+    support: Any = fn.support
+    law = f"{type(fn).__name__}: {support}"
+    told = f"The data of site '{site['name']}' lie outside the support of its likelihood, {law}"
+    if support.event_dim == 0 and not support.is_discrete:
+        return NonFinite(
+            f"{told}, where the search stood.",
+            causes=[
+                "data beyond a bound that is known, or in another unit",
+                "a bound that is a latent site, as in Uniform(0, t): the density is highest where it touches the data, "
+                "and there is no interior mode",
+            ],
+            remedy="a bound that is known needs no latent site; of one that is not, the posterior is no Gaussian: "
+            "integrate it by quadrature, or sample it with NumPyro's NUTS.",
+        )
     return NonFinite(
-        f"The data of site '{site['name']}' lie outside the support of its likelihood, "
-        f"{type(site['fn']).__name__}: {site['fn'].support}.",
+        f"{told}.",
         causes=["classes coded 1, 2 or -1, 1 where 0, 1 is meant", "a count with a fraction"],
         remedy="code the data as the likelihood expects, or choose another likelihood.",
     )

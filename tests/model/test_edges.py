@@ -132,3 +132,20 @@ def test_of_a_factor_no_outcome_is_named():
     with pytest.raises(lb.NonFinite) as caught:
         lb.laplace_of_density(lambda u: jnp.inf * u.sum(), np.ones(1))
     assert "outcome" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("prior", "law", "y", "cause"),
+    [
+        (dist.Pareto(1.0, 2.0), lambda t: dist.Uniform(0, t), [0.5, 2.7, 1.1], "is a latent site"),
+        (dist.Gamma(2.0, 2.0), lambda t: dist.Beta(t, 2), [0.5, 1.7, 0.1], "bound that is known"),
+    ],
+)
+def test_data_outside_of_a_support_are_told_what_may_be_wrong(prior, law, y, cause):
+    def model(y):
+        t = numpyro.sample("t", prior)
+        numpyro.sample("y", law(t).expand([len(y)]).to_event(1), obs=y)
+
+    with pytest.raises(lb.NonFinite, match="outside the support") as caught:
+        lb.laplace(model, np.array(y))
+    assert cause in " ".join(str(caught.value).split())
