@@ -37,5 +37,5 @@ def _first_import(name: str, is_installed: Callable[[str], bool]) -> types.Modul
         if spec is None or not spec.has_location or is_installed(spec.origin or ""):
             return None
         return importlib.import_module(name)
-    except ImportError:
-        return None  # no module, or one whose import fails when the function runs, and says so then
+    except Exception:
+        return None  # no module, or one that fails: if the function gets there, it says so itself

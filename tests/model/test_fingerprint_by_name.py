@@ -77,3 +77,19 @@ def test_by_an_import_that_the_model_makes(package, how, scale, tmp_path, monkey
     for name in ("inner.conf", "above"):
         importlib.import_module(f"{package}.{name}").scale = 3.0
     assert lb.laplace(models.model, Y).mode["t"] == pytest.approx(exact(3.0), rel=1e-4)
+
+
+def test_what_a_model_does_not_come_to_import_may_fail(tmp_path, monkeypatch):
+    (tmp_path / "broken_of_a_reader.py").write_text("raise RuntimeError('half written')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def model(y, plot=False):
+        if plot:
+            import broken_of_a_reader  # noqa: F401
+            import nowhere_of_a_reader  # noqa: F401
+        t = numpyro.sample("t", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(t, 1).expand([3]).to_event(1), obs=y)
+
+    assert lb.laplace(model, Y).mode["t"] == pytest.approx(exact(1.0), rel=1e-4)
+    with pytest.raises(RuntimeError, match="half written"):
+        lb.laplace(model, Y, plot=True)
