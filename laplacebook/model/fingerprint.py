@@ -237,11 +237,12 @@ class _Eye:
         """What tells a value of this kind, and the values that it holds; None if unknown."""
         kind = type(value)
         if isinstance(value, types.FunctionType):
-            names = _told(value.__code__, "names")
+            names, strings = (_told(value.__code__, what) for what in ("names", "strings"))
             self.names |= dict.fromkeys(names)
             if not _BY_NAME.isdisjoint(names):
-                self.names |= dict.fromkeys(_told(value.__code__, "strings"))
-            told = dict(os.environ) if not _ENVIRONMENT.isdisjoint(names) else None
+                self.names |= dict.fromkeys(strings)
+            read = strings if not _ENVIRONMENT.isdisjoint(names) else ()
+            told = {name: os.environ.get(name) for name in read}
             reached = [value.__defaults__, value.__kwdefaults__, vars(value), told]
             return [_Same(value.__code__), *reached, *_globals(value), *_cells(value)]
         if isinstance(value, types.MethodType):
