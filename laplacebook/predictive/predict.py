@@ -45,6 +45,7 @@ from laplacebook.predictive.outcomes import (
     with_new_entries,
 )
 from laplacebook.predictive.prediction import Prediction
+from laplacebook.predictive.rows_together import warn_of_rows_together
 from laplacebook.predictive.settings_of_fit import with_settings_of
 
 _DRAWS = 1000
@@ -100,8 +101,6 @@ def predict(
         args: the model's positional arguments, as for the fit but with other rows; what it observes
             is left out, and its argument has the default None. A setting that is left out (an
             argument with another default or without a place, and no array with axes) is that of the fit.
-            A model that computes with all of its rows, as with their mean to standardise them, does so with
-            these alone, and predicts other rows than were meant: standardise outside of it.
         method: of the average; the first named of an outcome is its default.
 
             For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is
@@ -153,7 +152,8 @@ def predict(
         LaplaceError: the fit failed.
 
     Warns:
-        DoubtfulFit: a diagnosis said that the fit is bad, or modes are known that it leaves out; or, for
+        DoubtfulFit: the model computes with all rows, as with their mean to standardise them, and of these
+            that is another one; a diagnosis said that the fit is bad, or modes are known that it leaves out; or, for
             ``"monte_carlo"``, the fit was not diagnosed and its :attr:`~LaplaceApproximation.doubt` says so,
             or, with another curvature than the Hessian, a look at 64 draws.
     """
@@ -184,6 +184,7 @@ def predict(
             for one, k in zip(components, each, strict=True)
         ]
         return joined(approx, parts)
+    warn_of_rows_together(density, new)
     if not isinstance(approx, LaplaceApproximation):
         return _over_joint_draws(approx, new, method, key, num_samples, site, with_spread)
     shapes = jax.eval_shape(partial(_outcome, site=site), density, new, approx.mode_vector)
