@@ -167,6 +167,15 @@ def _told_rounding(rows: Sequence[Contender]) -> list[str]:
 
 
 def _told_modes(rows: Sequence[Contender]) -> list[str]:
-    """A line that names the models of which only one of several modes is counted."""
-    names = [f"'{row.name}'" for row in rows if getattr(row.approx, "other_modes", ())]
-    return [f"one mode of several counts, the highest: {', '.join(sorted(names))}"] if names else []
+    """Lines that name the models of which one of several modes is counted, and those of which a sum over modes is."""
+    one, all_found = (
+        ", ".join(
+            sorted(f"'{row.name}'" for row in rows if len(getattr(row.approx, name, ())) > least)
+        )
+        for name, least in (("other_modes", 0), ("components", 1))
+    )
+    told = [f"one mode of several counts, the highest: {one}"] if one else []
+    whole = (
+        "all modes that were found count, copies by symmetry among them, more with more searches"
+    )
+    return [*told, *([f"{whole}: {all_found}"] if all_found else [])]

@@ -134,6 +134,9 @@ def test_several_modes_are_told():
     assert lb.compare({"folded": approx}).footer == (
         "one mode of several counts, the highest: 'folded'",
     )
+    both = lb.compare({"one": approx, "both": lb.mixture(approx)})
+    assert both.footer[-1].endswith("more with more searches: 'both'")
+    np.testing.assert_allclose(both["log Bayes factor"][1], -np.log(2), rtol=1e-3)
 
 
 # What is refused
