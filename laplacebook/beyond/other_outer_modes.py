@@ -20,7 +20,6 @@ from laplacebook.beyond.outer_mode import Heights, OuterMode, outer_mode
 from laplacebook.model.density import ModelDensity
 
 _DRAWS = 16  # of the prior, at once
-_BRANCHES = 8  # searches for other modes of the effects
 _FEW = 500  # coordinates
 _ROUNDS = 15  # of each search
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may begin to the mode
@@ -139,7 +138,7 @@ def other_modes(
         mode = outer_mode(points.heights, start, _ROUNDS, known)
         if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
-    for mode, branch in _along_other_effects(points, grid.mode, key):
+    for mode, branch in _along_other_effects(points, grid.mode, key, searches):
         if not known(mode.point) and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
             points.branches.append(branch)
@@ -147,14 +146,14 @@ def other_modes(
 
 
 def _along_other_effects(
-    points: KnownPoints, mode: OuterMode, key: Key[Array, ""]
+    points: KnownPoints, mode: OuterMode, key: Key[Array, ""], searches: int
 ) -> list[tuple[OuterMode, KnownPoints]]:
     """Where searches end that follow other modes of the effects from one of the hyperparameters, and what they saw."""
     effects = points.effects
-    hyper = np.tile(mode.point, (_BRANCHES, 1))
+    hyper = np.tile(mode.point, (searches, 1))
     if effects.density.dimension > _FEW:
         return []
-    unknown = np.full((_BRANCHES, effects.dimensions[1]), np.nan)
+    unknown = np.full((searches, effects.dimensions[1]), np.nan)
     starts = draws_given(effects.density, key, effects.joined(hyper, unknown), effects.names)
     heights, modes = effects.heights(hyper, starts)
     # Of the same height are the mode itself and its images where signs may change.
