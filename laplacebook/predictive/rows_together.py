@@ -35,7 +35,8 @@ def warn_of_rows_together(density: ModelDensity, new: Call) -> None:
         DoubtfulFit: it computes with the mean of its rows, say, which of new rows is another one.
     """
     leaves = [*jax.tree.leaves(density), *jax.tree.leaves(new)]
-    if not is_eager() or density.placement is not None or any(map(is_traced, leaves)):
+    is_known = density.has_data and density.placement is None
+    if not (is_known and is_eager()) or any(map(is_traced, leaves)):
         return
     if density.program not in _found:
         while len(_found) >= _KEPT:
