@@ -139,7 +139,10 @@ def other_modes(
         if mode.found and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
     for mode, branch in _along_other_effects(points, grid.mode, key, searches):
-        if not known(mode.point) and mode.log_mass > grid.log_evidence + np.log(_SHARE):
+        # A grid may hold the place, with other effects there.
+        (theirs,) = points.heights(mode.point[None], np.linalg.norm(mode.axes, axis=1))
+        is_other = not known(mode.point) or mode.height > theirs + _LOWER
+        if is_other and mode.log_mass > grid.log_evidence + np.log(_SHARE):
             found.append(mode)
             points.branches.append(branch)
     return found

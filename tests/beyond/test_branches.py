@@ -26,22 +26,35 @@ def lines(x, y):
         numpyro.sample("y", law, obs=y)
 
 
-@pytest.fixture(scope="module")
-def fit():
-    rng = np.random.default_rng(0)
-    x, first = rng.normal(size=80), rng.uniform(size=80) < 0.4
-    one, other = 1 + 2 * x + 0.3 * rng.normal(size=80), -1 - x + 0.6 * rng.normal(size=80)
+def fitted(seed, share, sds):
+    rng = np.random.default_rng(seed)
+    x, first = rng.normal(size=80), rng.uniform(size=80) < share
+    one, other = 1 + 2 * x + sds[0] * rng.normal(size=80), -1 - x + sds[1] * rng.normal(size=80)
     return lb.nested(lines, x, np.where(first, one, other))
 
 
-def test_both_orders_of_two_lines_have_their_share(fit):
-    """The odds are a mean over one order of the ratio of the priors, and the evidence is that of both."""
+@pytest.fixture(scope="module")
+def fit():
+    return fitted(0, 0.4, (0.3, 0.6))
+
+
+def require_both(fit):
+    """The odds of the two orders are a mean over one of them of the ratio of the priors."""
     b = np.asarray(fit.sample(KEY, (20_000,))["b"])
     one = b[:, 0, 1] > b[:, 1, 1]
     log_prior = [-np.sum((each - PLACES) ** 2, axis=(1, 2)) / 8 for each in (b, b[:, ::-1])]
     odds = np.mean(np.exp(log_prior[1] - log_prior[0])[one])
     assert 0.55 < 1 / (1 + odds) < 0.65
     assert np.mean(one) == pytest.approx(1 / (1 + odds), abs=0.03)
+
+
+def test_an_order_whose_hyperparameters_a_grid_about_the_other_holds_is_counted():
+    require_both(fitted(1, 0.48, (0.5, 0.55)))
+
+
+def test_both_orders_of_two_lines_have_their_share(fit):
+    """And the evidence is that of both."""
+    require_both(fit)
     np.testing.assert_allclose(sorted(fit.mean["b"][:, 1]), sorted([0.745, 0.032]), atol=0.1)
     assert fit.log_evidence == pytest.approx(-105.488, abs=0.02)
 
