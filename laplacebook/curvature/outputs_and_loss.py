@@ -14,6 +14,7 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import depends_on
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.distributions import unwrapped
 
 _BERNOULLI = (dist.BernoulliLogits, dist.BernoulliProbs)
 _CATEGORICAL = (dist.CategoricalLogits, dist.CategoricalProbs)
@@ -149,7 +150,7 @@ def _require_distributions(names: list[str], sites: list[dict]) -> None:
             remedy='use curvature="hessian".',
         )
     for name, site in zip(names, sites, strict=True):
-        if isinstance(site["fn"], dist.Unit):
+        if isinstance(unwrapped(site["fn"]), dist.Unit):
             raise UnsupportedModel(
                 f"Site '{name}' is a numpyro.factor, which adds to the log joint and has no "
                 "distribution: there is no Gauss-Newton curvature of it.",

@@ -17,6 +17,7 @@ from numpyro.distributions import (
     ExpandedDistribution,
     Independent,
     MaskedDistribution,
+    Unit,
     constraints,
 )
 
@@ -67,7 +68,10 @@ def supports_data(site: dict) -> Bool[Array, ""]:
     fn, value = site["fn"], jnp.asarray(site["value"])
     if value.ndim < fn.event_dim:  # one datum for the whole event
         value = jnp.broadcast_to(value, fn.event_shape)
-    inside = jnp.all(satisfies(fn.support, value) | ~jnp.asarray(getattr(fn, "_mask", True)))
+    inside = satisfies(fn.support, value)
+    if isinstance(unwrapped(fn), Unit):  # a factor, whose event is no number
+        inside = holds(inside, _last(1))
+    inside = jnp.all(inside | ~jnp.asarray(getattr(fn, "_mask", True)))
     return inside & ~jnp.any(never_seen(fn, value))
 
 

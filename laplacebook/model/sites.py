@@ -261,8 +261,11 @@ def _refuse_misshapen(trace: dict) -> None:
 
 def _factors(trace: dict) -> dict[str, Array]:
     """What each factor that no plate repeats adds to the log joint."""
-    sites = (s for s in trace.values() if s["type"] == "sample" and isinstance(s["fn"], Unit))
-    return {s["name"]: jnp.asarray(s["fn"].log_factor) for s in sites if not s["cond_indep_stack"]}
+    free = (s for s in trace.values() if s["type"] == "sample" and not s["cond_indep_stack"])
+    kinds = {s["name"]: unwrapped(s["fn"]) for s in free}
+    return {
+        name: jnp.asarray(kind.log_factor) for name, kind in kinds.items() if isinstance(kind, Unit)
+    }
 
 
 def _is_improper(fn: Distribution) -> bool:

@@ -60,6 +60,22 @@ def factor_by_hand(u):
     return normal(u, 1) - jnp.cosh(u[0] - 2)
 
 
+CENSORED = np.array([True, False, False, True])
+
+
+def factor_under_a_mask(y, censored):
+    rate = numpyro.sample("rate", dist.LogNormal(0, 1))
+    with numpyro.plate("N", 4):
+        with handlers.mask(mask=~censored):
+            numpyro.sample("y", dist.Exponential(rate), obs=y)
+        with handlers.mask(mask=censored):
+            numpyro.factor("longer", -rate * y)
+
+
+def factor_under_a_mask_by_hand(u):
+    return normal(u, 0) + 2 * u[0] - jnp.exp(u[0]) * abs(Y).sum()
+
+
 def deterministic(y):
     sd = numpyro.deterministic("sd", jnp.sqrt(numpyro.sample("variance", dist.InverseGamma(3, 2))))
     numpyro.sample("y", dist.Normal(0, sd).expand([4]).to_event(1), obs=y)
@@ -177,6 +193,7 @@ KINDS = [
     (scaled, (Y,), scaled_by_hand, 1),
     (masked, (np.where(SEEN, Y, np.nan), SEEN), masked_by_hand, 1),
     (factor, (), factor_by_hand, 1),
+    (factor_under_a_mask, (abs(Y), CENSORED), factor_under_a_mask_by_hand, 1),
     (deterministic, (Y,), deterministic_by_hand, 1),
     (decentred, (Y,), decentred_by_hand, 5),
     (transformed, (Y,), transformed_by_hand, 1),
