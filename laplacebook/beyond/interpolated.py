@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from laplacebook.base.namespace import logsumexp
+from laplacebook.beyond.along_lines import FLOOR
 from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import fitted_log_mean, polynomial
 from laplacebook.beyond.grid import DEPTH, WITHOUT_NUTS, Grid, explore
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.outer_mode import OuterMode
-from laplacebook.beyond.skewed_effects import FLOOR
 from laplacebook.beyond.smooth_points import POINTS
 from laplacebook.beyond.surface import (
     EVEN,

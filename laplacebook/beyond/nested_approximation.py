@@ -45,6 +45,7 @@ _JOINT = 2048  # draws of all sites together, each with a fit of the effects
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
+_OUTSIDE = 0.01  # of the draws
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
 # Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
 # as most: all layers have the same share of a mean that does not exist.
@@ -244,46 +245,47 @@ class NestedApproximation(ByDraws):
         """What :attr:`doubt` says where no diagnosis was asked, or one said usable.
 
         That the effects given the hyperparameters have other modes with a hundredth of their mass or more, by a few
-        searches. That the skewness of an effect given the hyperparameters moves its mean by more than one of its
-        conditional standard deviations from the mode: the correction for it is of first order, and not to be
-        trusted so far. That the correction by mean ratios moves the mean or the standard deviation of a hyperparameter
-        by more than half of one: then a few of the pairs of draws decide. Or that :attr:`pareto_k` is above 0.8: the
-        mean of the ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that
-        it is no such reason by itself: it is of all effects together, so in hundreds of them small errors add up where
-        each marginal is right. Of more than 500 sparse effects it is none above 0.8 either, but that a correction to
-        second order, which is not made, would move the mean of a hyperparameter by more than a quarter of a standard
-        deviation. Or that more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails;
-        or, of draws, that some have diverged.
+        searches. That a hundredth of their draws lies beyond a bound. That the skewness of an effect given the
+        hyperparameters moves its mean by more than one of its conditional standard deviations from the mode: the
+        correction for it is of first order, and not to be trusted so far. That the correction by mean ratios moves the
+        mean or the standard deviation of a hyperparameter by more than half of one: then a few of the pairs of draws
+        decide. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all are equal to 10
+        %, as where rounding alone parts them). Below that it is no such reason by itself: it is of all effects
+        together, so in hundreds of them small errors add up where each marginal is right. Of more than 500 sparse
+        effects it is none above 0.8 either, but that a correction to second order, which is not made, would move the
+        mean of a hyperparameter by more than a quarter of a standard deviation. Or that more than 3 % of the posterior
+        of the hyperparameters lies beyond the grid, in long tails; or, of draws, that some have diverged.
         """
         if self.inner_modes is not None:
             return self.inner_modes.told(self.effects)
-        shifts = self.skewed.shifts
-        largest = int(np.argmax(abs(shifts)))
-        if abs(shifts[largest]) > _SHIFT:
-            name = self.density.coordinate_names()[self.effects.places[1][largest]]
+        over = " and ".join(self.over)
+        if self.skewed.outside > _OUTSIDE:
+            share = f"{self.skewed.outside:.0%} of the draws given {over}"
+            return f"{share} lie beyond a bound, as of a factor, unseen by Laplace's method"
+        shifts = abs(self.skewed.shifts)
+        if shifts.max() > _SHIFT:
+            name = self.density.coordinate_names()[self.effects.places[1][np.argmax(shifts)]]
             return (
-                f"skewness moves the mean of {name} by {abs(shifts[largest]):.1f} conditional standard "
-                "deviations, too far for a correction of first order"
+                f"skewness moves the mean of {name} by {shifts.max():.1f} conditional standard deviations, too far "
+                "for a correction of first order"
             )
         if self.skewed.led > _LED:
             return (
-                f"the correction by mean ratios moves {' and '.join(self.over)} by {self.skewed.led:.1f} standard "
-                "deviations, too far for ratios to a Gaussian"
+                f"the correction by mean ratios moves {over} by {self.skewed.led:.1f} standard deviations, too far "
+                "for ratios to a Gaussian"
             )
         moved = 0.0 if self._second_order is None else abs(self._second_order[0]).max()
         by_ratios = self._second_order is None or self.start.size <= _MANY
         far = by_ratios and np.ptp(self.skewed.log_ratios) > _EVEN
         if moved > _MOVED or (self.pareto_k > HOPELESS and far):
-            return (
-                f"the others given {' and '.join(self.over)} are far from Gaussian: Pareto k-hat "
-                f"{self.pareto_k:.2f} of pairs of draws"
-                + (f", {moved:.2f} standard deviations to second order" if moved else "")
-            )
+            k = f"Pareto k-hat {self.pareto_k:.2f} of pairs of draws"
+            also = f", {moved:.2f} standard deviations to second order" if moved else ""
+            return f"the others given {over} are far from Gaussian: {k}{also}"
         if not isinstance(self.grid, Grid):
             return self.grid.doubt
         if self.grid.beyond > _BEYOND:
             return (
-                f"about {100 * self.grid.beyond:.0f} % of the posterior of {' and '.join(self.over)} lies beyond the "
+                f"about {100 * self.grid.beyond:.0f} % of the posterior of {over} lies beyond the "
                 f"grid of {len(self.grid.place)} points, which cuts its tails: standard deviations may be "
                 "too small, and intervals too short, by several times that"
             )
@@ -306,7 +308,7 @@ class NestedApproximation(ByDraws):
         if self._second_order is None:
             return []
         moved, raised = self._second_order
-        name = self._hyper_names[int(np.argmax(abs(moved)))]
+        name = self._hyper_names[np.argmax(abs(moved))]
         return [
             f"a correction to second order would move the mean of {name} by {abs(moved).max():.2f} standard "
             f"deviations, and the log evidence by {raised:+.2f}"

@@ -3,24 +3,23 @@
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from laplacebook.base.weights import USABLE
+from laplacebook.beyond.along_lines import FINE, image_of, meets_bound, residuals_of
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.expansion_at_mode import expansion
 from laplacebook.beyond.skewed_effects import (
     FEWEST,
-    FINE,
     LINES,
     MOST,
     PAIRS,
     ROUNDING,
     TOGETHER,
     SkewedEffects,
-    image_of,
+    has_fallen,
     ratios_of,
-    residuals_of,
     systematic,
 )
 from laplacebook.beyond.sparse_conditional import SparseConditional
@@ -51,8 +50,10 @@ def skewed_by_shifts(
         return SkewedEffects(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
     number = int(np.clip(LINES // size, FEWEST, MOST)) if size <= LINES else MOST
     chosen = np.unique(order[systematic(log_weights[order], number)])
-    images = np.stack([_image_at(effects, nodes.at([k])) for k in chosen])
-    found = SkewedEffects(effects, nodes, chosen, images, index, ratios)
+    parts = [_image_at(effects, nodes.at([k])) for k in chosen]
+    images, bounded = (np.stack(part) for part in zip(*parts, strict=True))
+    outside = float(has_fallen(ratios, odd).mean()) if bounded.any() else 0.0
+    found = SkewedEffects(effects, nodes, chosen, images, index, ratios, outside=outside)
     even = ratios - np.logaddexp(odd, -odd) + np.log(2)
     if found.pareto_k <= USABLE or not np.isfinite(even).all():
         return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
@@ -87,11 +88,16 @@ def _pairs(
     return ratios, odd
 
 
-def _image_at(effects: SparseEffects, node: SparseConditional) -> Float[np.ndarray, "d G"]:
-    """Of normal numbers, at one point."""
+def _image_at(
+    effects: SparseEffects, node: SparseConditional
+) -> tuple[Float[np.ndarray, "d G"], Bool[np.ndarray, " d"]]:
+    """Of normal numbers, at one point, and whether the line of each effect meets a bound."""
     shift = _expanded(effects, node)[0] / node.deviations[0]
     if len(shift) > LINES:
-        return np.stack([FINE[0] + shift, FINE[-1] + shift], axis=1)
+        image = np.stack([FINE[0] + shift, FINE[-1] + shift], axis=1)
+        return image, np.zeros(len(shift), bool)
     residuals = residuals_of(effects, node)[0]
     weights = np.exp(-(FINE**2) / 2)
-    return image_of(residuals, shift - residuals @ (FINE * weights) / weights.sum())
+    slope = shift - residuals @ (FINE * weights) / weights.sum()
+    bounded = meets_bound(residuals)
+    return image_of(residuals, np.where(bounded, 0, slope)), bounded

@@ -5,10 +5,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int, Real
-from scipy.special import ndtr
+from jaxtyping import Bool, Float, Int, Real
 
 from laplacebook.base.weights import pareto_k
+from laplacebook.beyond.along_lines import (
+    FALLEN,
+    FINE,
+    FLOOR,
+    image_of,
+    interpolated,
+    meets_bound,
+    residuals_of,
+)
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import fitted_log_mean, moved, polynomial, standardized
@@ -18,11 +26,8 @@ _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of man
 TOGETHER = 16  # of them at one point of the hyperparameters
 LINES = 2048  # along which the log joint is followed, of all effects together
 FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
-_SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
-PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
-FINE = np.linspace(-6, 6, 241)
-FLOOR = -60.0  # nats: what is lower is nowhere
 HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
+_WIDER = 10  # times the distance of the highest ratios: no smooth law reaches so far down
 _LOWEST = np.log(0.1)  # of a mean ratio: less is noise
 _FAR = 0.15  # standard deviations of h: where the correction moves less, the first pairs are where it leads
 _EVENER = 0.5  # power of the weights by which others are spread: the edge of the mass matters to a polynomial
@@ -54,6 +59,7 @@ class SkewedEffects:
         log_ratios: of each pair, the logarithm of the mean of p over q at both, shape (P,).
         expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
             None where the mean of ratios serves, or it is not known.
+        outside: the share of the draws that lie beyond a bound that some effect meets.
     """
 
     effects: Effects
@@ -63,6 +69,7 @@ class SkewedEffects:
     index: Int[np.ndarray, " P"]
     log_ratios: Float[np.ndarray, " P"]
     expansion: Float[np.ndarray, " P"] | None = None
+    outside: float = 0.0
 
     @classmethod
     def of(
@@ -85,10 +92,16 @@ class SkewedEffects:
         chosen = np.unique(order[systematic(log_weights[order], number)])
         residuals = residuals_of(effects, nodes.at(chosen))
         near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
-        x = offset / nodes.deviations[index]
-        slope = np.mean(x * odd[:, None], axis=0) - _slope_along(residuals, near, x)
+        bounded = meets_bound(residuals).any(axis=0)
+        sides = has_fallen(ratios, odd)
+        whole = ~sides.any(axis=0)  # the difference of a pair of which one has no density tells no slope
+        x, near, odd = offset[whole] / nodes.deviations[index[whole]], near[whole], odd[whole]
+        rest = odd[:, None] - _odd_part(residuals, near, x)
+        slope = np.sum(x * rest, axis=0) / max(1, len(x))
+        slope[bounded] = 0
         images = np.stack([image_of(one, slope) for one in residuals])
-        found = cls(effects, nodes, chosen, images, index, ratios)
+        outside = float(sides.mean()) if bounded.any() else 0.0
+        found = cls(effects, nodes, chosen, images, index, ratios, outside=outside)
         return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
 
     def led_on(
@@ -266,7 +279,7 @@ class SkewedEffects:
         elif self.image is not None:
             x, near = offset / deviations, self._near(given)[index]
             for j in np.unique(near):
-                x[near == j] = _interpolated(self.image[j], x[near == j])
+                x[near == j] = interpolated(self.image[j], x[near == j])
             offset = x * deviations
         return self.effects.joined(given.hyper[index], given.mode[index] + offset)
 
@@ -313,6 +326,22 @@ def ratios_of(
     return ratios, odd
 
 
+def has_fallen(
+    ratios: Float[np.ndarray, " P"], odd: Float[np.ndarray, " P"]
+) -> Bool[np.ndarray, "2 P"]:
+    """Whether p over q is next to nothing at one or the other draw of each pair, as beyond a bound.
+
+    Small ratios to many effects make a small one, too: so it is by more than those of the other draws differ.
+
+    Args:
+        ratios: as :func:`ratios_of` returns them.
+        odd: likewise.
+    """
+    sides = ratios + np.log(2) - np.logaddexp(0, np.multiply.outer([-2, 2], odd))
+    high, highest = np.quantile(sides, [0.9, 0.99], method="lower")
+    return sides < min(0, high) - _WIDER * (highest - high) + FALLEN
+
+
 def systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:
     """So many indices, each as often as its weight says, up to one."""
     mass = np.cumsum(np.exp(logs - logs.max()))
@@ -341,39 +370,14 @@ def nearest(
     return np.argmax(away <= (1 + _AS_NEAR) * away.min(axis=1, keepdims=True), axis=1)
 
 
-def residuals_of(effects: Effects, nodes: AnyConditional) -> Float[np.ndarray, "J d G"]:
-    """r(x) of each effect at each point, at equal distances from -6 to 6."""
-    from scipy.interpolate import CubicSpline  # slow to import
-
-    heights = effects.along(nodes, PLACES)
-    residuals = heights - heights[:, PLACES == 0] + PLACES[:, None] ** 2 / 2
-    residuals = np.clip(np.nan_to_num(residuals, nan=FLOOR), FLOOR, -FLOOR)
-    inside = np.clip(FINE, PLACES[0], PLACES[-1])
-    return np.moveaxis(CubicSpline(PLACES, residuals, axis=1)(inside), 1, 2)
-
-
-def _slope_along(
+def _odd_part(
     residuals: Float[np.ndarray, "J d G"], near: Int[np.ndarray, " P"], x: Float[np.ndarray, "P d"]
-) -> Float[np.ndarray, " d"]:
-    """The mean of x times the odd part of r(x), which the lines tell themselves."""
-    odd = (residuals - residuals[..., ::-1]) / 2
-    total = np.zeros(x.shape[1])
+) -> Float[np.ndarray, "P d"]:
+    """That of r, as the lines of the nearest points tell it."""
+    odd, found = (residuals - residuals[..., ::-1]) / 2, np.empty_like(x)
     for j in np.unique(near):
-        there = x[near == j]
-        total += np.sum(there * _interpolated(odd[j], there), axis=0)
-    return total / len(x)
-
-
-def _interpolated(
-    values: Float[np.ndarray, "d G"], x: Float[np.ndarray, "n d"]
-) -> Float[np.ndarray, "n d"]:
-    """Each function, known at equal distances, at its column of x."""
-    steps = len(FINE) - 1
-    place = np.clip((x - FINE[0]) * (steps / (FINE[-1] - FINE[0])), 0, steps)
-    left = np.minimum(place.astype(int), steps - 1)
-    first = left + np.arange(len(values)) * len(FINE)
-    low, high = values.ravel()[first], values.ravel()[first + 1]
-    return low + (place - left) * (high - low)
+        found[near == j] = interpolated(odd[j], x[near == j])
+    return found
 
 
 def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -382,14 +386,3 @@ def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarr
         rows = np.flatnonzero(near == j)
         for i in range(x.shape[1]):
             yield j, i, rows
-
-
-def image_of(
-    residuals: Float[np.ndarray, "d G"], slope: Float[np.ndarray, " d"]
-) -> Float[np.ndarray, "d G"]:
-    """The quantile of each skewed marginal at the probability of each normal number."""
-    logs = residuals + slope[:, None] * FINE - FINE**2 / 2
-    density = np.exp(logs - logs.max(axis=1, keepdims=True))
-    mass = np.cumsum(density, axis=1) - density / 2
-    mass /= density.sum(axis=1, keepdims=True)
-    return np.array([np.interp(ndtr(FINE), one, FINE) for one in mass])
