@@ -18,11 +18,9 @@ def normal(x, mean=0.0, sd=1.0):
 
 def by_scipy(log_joint, near):
     """Mode, precision and log evidence of a log joint; of several modes, the one nearby."""
-    minus = jax.jit(lambda u: -log_joint(u))
-    gradient, hessian = jax.jit(jax.grad(minus)), jax.jit(jax.hessian(minus))
-    found = optimize.minimize(
-        minus, near, jac=gradient, hess=hessian, method="trust-exact", tol=1e-9
-    )
+    minus = lambda u: -log_joint(u)  # noqa: E731
+    both, hessian = jax.jit(jax.value_and_grad(minus)), jax.jit(jax.hessian(minus))
+    found = optimize.minimize(both, near, jac=True, hess=hessian, method="trust-exact", tol=1e-9)
     precision = hessian(found.x)
     occam = len(found.x) / 2 * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1] / 2
     return found.x, precision, occam - found.fun

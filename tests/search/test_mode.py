@@ -65,7 +65,6 @@ def quadratic(x):
 PROBLEMS = {
     "rosenbrock": (rosenbrock, np.array([-1.2, 1.0])),
     "rosenbrock, far": (rosenbrock, np.array([30.0, -40.0])),
-    "rosenbrock, 6": (rosenbrock, np.array([-1.2, 1.0, 0.5, -0.3, 0.2, 0.0])),
     "poisson": (poisson, np.zeros(3)),
     "poisson, far": (poisson, np.array([8.0, -8.0, 8.0])),
     "student": (student, np.array([0.2])),
@@ -82,8 +81,8 @@ PROBLEMS = {
 
 @cache
 def compiled(f):
-    """A function, its gradient and its Hessian, for SciPy, which calls them many times."""
-    return jax.jit(f), jax.jit(jax.grad(f)), jax.jit(jax.hessian(f))
+    """A function with its gradient, and its Hessian, for SciPy, which calls them many times."""
+    return jax.jit(jax.value_and_grad(f)), jax.jit(jax.hessian(f))
 
 
 @cache
@@ -91,6 +90,8 @@ def searched(f, method):
     """By one of ``METHODS``, which is to be set."""
     return jax.jit(lambda x: find_mode(lambda x: (f(x), ()), x))
 
+
+search = jax.jit(find_mode, static_argnums=0)
 
 #: from how many coordinates on the search goes without a Hessian until the end
 METHODS = {"with Hessians": 3000, "without": 0}
@@ -102,9 +103,9 @@ def test_finds_what_scipys_trust_exact_finds(problem, method, monkeypatch):
     monkeypatch.setattr(laplacebook.search.mode, "MANY", METHODS[method])
     f, start = PROBLEMS[problem]
     mode = searched(f, method)(jnp.asarray(start))
-    value, gradient, hessian = compiled(f)
+    both, hessian = compiled(f)
     theirs = optimize.minimize(
-        value, mode.point + 1e-3, jac=gradient, hess=hessian, method="trust-exact", tol=1e-10
+        both, mode.point + 1e-3, jac=True, hess=hessian, method="trust-exact", tol=1e-10
     )
     assert mode.certificate.converged
     deviations = jnp.sqrt(jnp.diag(jnp.linalg.inv(mode.curvature)))
@@ -117,27 +118,27 @@ def test_a_saddle_does_not_hold_the_search():
     def f(x):
         return x[0] ** 4 / 4 - x[0] ** 2 / 2 + x[1] ** 2, ()
 
-    mode = find_mode(f, jnp.zeros(2))
+    mode = search(f, jnp.zeros(2))
     assert mode.certificate.converged
     assert abs(mode.point[0]) == pytest.approx(1, abs=1e-8)
 
 
 def test_far_out_on_a_flat_tail_nothing_is_certified():
     """At -60 the slope of exp(x) is below the tolerance, the mode of exp(x) is at -infinity."""
-    mode = find_mode(lambda x: (jnp.exp(x[0]), ()), jnp.array([-60.0]))
+    mode = search(lambda x: (jnp.exp(x[0]), ()), jnp.array([-60.0]))
     assert not mode.certificate.converged
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("extra", ["kink", "jump"])
-def test_a_kink_or_a_jump_at_the_start_is_no_mode(sign, extra):
-    def f(x):
-        up = sign * x[0]
-        rise = 10 * jnp.maximum(up, 0) if extra == "kink" else 5.0 * (up > 1e-6)
-        return x[0] ** 2 / 2 - rise, ()
+@pytest.mark.parametrize(
+    "rise", [lambda up: 10 * jnp.maximum(up, 0), lambda up: 5.0 * (up > 1e-6)], ids=["kink", "jump"]
+)
+def test_a_kink_or_a_jump_at_the_start_is_no_mode(rise):
+    def f(x, sign):
+        return x[0] ** 2 / 2 - rise(sign * x[0]), ()
 
-    mode = find_mode(f, jnp.zeros(1))
-    assert not (mode.certificate.converged and abs(mode.point[0]) < 1e-3)
+    for sign in (-1.0, 1.0):
+        mode = search(f, jnp.zeros(1), sign)
+        assert not (mode.certificate.converged and abs(mode.point[0]) < 1e-3)
 
 
 @pytest.mark.parametrize("unit", [1e-5, 1e-2, 1.0, 1e2, 1e5])
@@ -167,7 +168,7 @@ def test_mixed_units_in_one_model():
 def test_the_certificate_is_the_distance_in_standard_deviations():
     """Stopped by hand: one Newton step of a quadratic from one standard deviation away."""
     a = jnp.array([[4.0, 1.0], [1.0, 3.0]])
-    mode = find_mode(lambda x: (x @ a @ x / 2, ()), jnp.array([1.0, -2.0]))
+    mode = search(lambda x: (x @ a @ x / 2, ()), jnp.array([1.0, -2.0]))
     assert mode.certificate.newton_decrement < 1e-8
     assert mode.certificate.iterations <= 4  # the start, the step, a look on either side
     scaled = np.array([[1, 1 / np.sqrt(12)], [1 / np.sqrt(12), 1]])
@@ -175,63 +176,65 @@ def test_the_certificate_is_the_distance_in_standard_deviations():
 
 
 def test_certificate_repr():
-    certificate = find_mode(lambda x: (x @ x, ()), jnp.ones(2)).certificate
-    assert repr(certificate).startswith("mode certified: Newton decrement ")
-    failed = find_mode(lambda x: (x[0], ()), jnp.ones(1)).certificate
+    def f(x, bend):
+        return bend * x @ x + x[0], ()
+
+    certified, failed = (search(f, jnp.ones(2), bend).certificate for bend in (1.0, 0.0))
+    assert repr(certified).startswith("mode certified: Newton decrement ")
     assert repr(failed).startswith("NO MODE")
 
 
 def test_a_newton_step_without_the_matrix():
     f, x = robust, jnp.full(30, 0.05)
-    gradient, hessian = jax.grad(f)(x), jax.hessian(f)(x)
-    step, decrement = newton_step(f, x)
+    both, hessian_at = compiled(f)
+    gradient, hessian = np.asarray(both(x)[1]), np.asarray(hessian_at(x))
+    step, decrement = jax.jit(newton_step, static_argnums=0)(f, x)
     error = step + np.linalg.solve(hessian, gradient)
     assert np.sqrt(error @ hessian @ error) < 1e-3 * decrement
     assert decrement == pytest.approx(np.sqrt(gradient @ np.linalg.solve(hessian, gradient)), 1e-6)
-    assert newton_step(lambda x: -x @ x, jnp.ones(2))[1] == np.inf
-    assert newton_step(lambda x: x @ x, jnp.zeros(2))[1] == 0
+
+    @jax.jit
+    def decrement_of_parabola(bend, x):
+        return newton_step(lambda x: bend * x @ x, x)[1]
+
+    assert decrement_of_parabola(-1.0, np.ones(2)) == np.inf
+    assert decrement_of_parabola(1.0, np.zeros(2)) == 0
 
 
-def test_more_coordinates_than_a_search_with_hessians_takes(monkeypatch):
-    """The certificate and the Hessian are those of the dense search."""
-    monkeypatch.setattr(laplacebook.search.mode, "MANY", 300)
-    weights = jnp.linspace(1, 50, 310)
-
-    def f(x):
-        return weights @ (jnp.logaddexp(0, x) - 0.3 * x) + jnp.sum(x**2) / 2, ()
-
-    mode = find_mode(f, jnp.zeros(310))
-    assert mode.certificate.converged
-    slope = weights * (jax.nn.sigmoid(mode.point) - 0.3) + mode.point
-    np.testing.assert_allclose(slope, 0, atol=1e-6)
+def kinked(x):
+    return jnp.sum(x**2 / 2 + 2 * jnp.abs(x - 0.3)), ()
 
 
 @pytest.mark.parametrize("start", [-1.0, 0.5, 1.0])
 def test_a_kink_at_the_end_of_the_search_is_no_mode(start):
     """|x - 0.3| has its minimum at a kink; SciPy would return it, with whatever Hessian."""
-    mode = find_mode(lambda x: (jnp.sum(x**2 / 2 + 2 * jnp.abs(x - 0.3)), ()), jnp.full(3, start))
-    assert not mode.certificate.converged
+    assert not search(kinked, jnp.full(3, start)).certificate.converged
 
 
 def test_what_the_coordinates_cannot_resolve_is_said():
     """At 2^40 float64 moves in steps of 0.0002: with a standard deviation of 1 that is the accuracy."""
-    far = find_mode(lambda x: (jnp.sum((x - 2.0**40) ** 2) / 2, ()), jnp.zeros(1))
-    assert far.certificate.converged
-    assert 1e-4 < far.certificate.newton_decrement < 1e-3
-    farther = find_mode(lambda x: (jnp.sum((x - 2.0**50) ** 2) / 2, ()), jnp.zeros(1))
-    assert not farther.certificate.converged
+
+    def f(x, mean):
+        return jnp.sum((x - mean) ** 2) / 2, ()
+
+    far, farther = (search(f, jnp.zeros(1), mean).certificate for mean in (2.0**40, 2.0**50))
+    assert far.converged
+    assert 1e-4 < far.newton_decrement < 1e-3
+    assert not farther.converged
 
 
 def test_nearly_singular_is_not_certified():
     """Rounding in a sum over many rows leaves a collinear direction a curvature of either sign."""
+
+    def squares(w, X, y):
+        return jnp.sum((y - X @ w) ** 2) / 2, ()
+
     for seed in range(8):
         rng = np.random.default_rng(seed)
         features = rng.normal(size=(20_000, 2))
         features = jnp.array(np.c_[features, features @ rng.normal(size=2)])
         y = features[:, 0] + rng.normal(size=20_000)
-        mode = find_mode(
-            lambda w, X, y: (jnp.sum((y - X @ w) ** 2) / 2, ()), jnp.zeros(3), features, y
-        )
+        mode = search(squares, jnp.zeros(3), features, y)
         assert not mode.certificate.converged
         assert mode.certificate.condition_number == np.inf
 
