@@ -10,8 +10,10 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
+from scipy import stats
 
 import laplacebook as lb
+from laplacebook.model.density import ModelDensity
 
 J = 4
 G = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3, 1])
@@ -69,11 +71,6 @@ def mapped(g, y):
     observe(jax.vmap(lambda i: a[i])(g), y)
 
 
-def mapped_matrices(g, y):
-    a = effects((J, 2, 2))
-    observe(jax.vmap(lambda i: a[i].sum())(g), y)
-
-
 def sliced(g, y):
     a = effects((J + 1,))
     observe(jax.vmap(lambda i: jax.lax.dynamic_slice_in_dim(a, i, 2).sum())(g), y)
@@ -82,12 +79,6 @@ def sliced(g, y):
 def one_by_one(g, y):
     a = effects()
     observe(jnp.stack([a[g[i]] for i in range(N)]), y)
-
-
-def scanned(g, y):
-    a = effects()
-    _, means = jax.lax.scan(lambda total, i: (total + a[i], a[i]), 0.0, g)
-    observe(means, y)
 
 
 def counted(g, y):
@@ -152,24 +143,6 @@ def scale(g, y):
     observe(0.0, y / jnp.exp(effects())[g])
 
 
-def spread(g, y):
-    scales = jnp.exp(effects())[g]
-    with numpyro.plate("N", N):
-        numpyro.sample("y", dist.StudentT(4, 0, scales), obs=y)
-
-
-def classes(g, y):
-    logits = effects((J, 2))
-    with numpyro.plate("N", N):
-        numpyro.sample("y", dist.Categorical(logits=logits[g]), obs=(y > 0).astype(int))
-
-
-def counts(g, y):
-    rates = jnp.exp(effects()[g])
-    with numpyro.plate("N", N):
-        numpyro.sample("y", dist.Poisson(rates), obs=jnp.round(y**2))
-
-
 def factored(g, y):
     numpyro.factor("f", dist.Normal(effects()[g], 1).log_prob(y).sum())
 
@@ -216,10 +189,8 @@ WAYS = {
     "take": taken,
     "take_along_axis": taken_along,
     "vmap": mapped,
-    "vmap of matrices": mapped_matrices,
     "dynamic_slice": sliced,
     "one by one": one_by_one,
-    "lax.scan": scanned,
     "a counter in lax.scan": counted,
     "scan of NumPyro": chained,
     "fori_loop": summed_in_a_loop,
@@ -230,9 +201,6 @@ WAYS = {
     "looked up": looked_up,
     "scatter": written,
     "in the data": scale,
-    "in a scale": spread,
-    "in logits": classes,
-    "in a rate": counts,
     "in a factor": factored,
     "an outcome in a factor": outcome_in_a_factor,
     "in a weight": weighted,
@@ -269,7 +237,7 @@ def test_the_message_in_full():
     )
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "uint32"])
 def test_of_any_type(dtype):
     fit = lb.laplace(groups, G.astype(dtype), Y)
     np.testing.assert_allclose(fit.log_evidence, exact(np.eye(J)[G]), rtol=1e-10)
@@ -277,17 +245,17 @@ def test_of_any_type(dtype):
         lb.laplace(groups, np.where(G == 2, J + 5, G).astype(dtype), Y)
 
 
-@pytest.mark.parametrize("g", [J, J + 5, -1])
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
-def test_one_label_for_all(g, dtype):
+def test_one_label_for_all(dtype):
     def model(g, y):
         observe(effects()[g], y)
 
     np.testing.assert_allclose(
         lb.laplace(model, np.asarray(2, dtype), Y).log_evidence, exact(ONE[np.full(N, 2)])
     )
-    with pytest.raises(lb.NonFinite, match="Argument 'g' has the label"):
-        lb.laplace(model, np.asarray(g).astype(dtype), Y)
+    for g in (J, J + 5, -1):
+        with pytest.raises(lb.NonFinite, match="Argument 'g' has the label"):
+            lb.laplace(model, np.asarray(g).astype(dtype), Y)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +281,7 @@ def test_names(model, args, kwargs, words):
 def exact(Z, y=Y, noise=1.0):
     """log p(y) of y = Z a + noise with a ~ N(0, 1)."""
     covariance = Z @ Z.T + noise * np.eye(len(y))
-    return dist.MultivariateNormal(np.zeros(len(y)), covariance).log_prob(y)
+    return stats.multivariate_normal(cov=covariance).logpdf(y)
 
 
 def clipped(g, y):
@@ -396,5 +364,9 @@ LEGITIMATE = {
 
 @pytest.mark.parametrize(("model", "g", "Z"), LEGITIMATE.values(), ids=LEGITIMATE)
 def test_legitimate(model, g, Z):
-    for fit in (lb.laplace, jax.jit(lb.laplace, static_argnums=0)):
-        np.testing.assert_allclose(fit(model, g, Y).log_evidence, exact(Z), rtol=1e-9)
+    """In a fit, and where the data are not known: in a compiled log joint."""
+    fit = lb.laplace(model, g, Y)
+    np.testing.assert_allclose(fit.log_evidence, exact(Z), rtol=1e-9)
+    minus_log_joint = jax.jit(lambda g, y, u: ModelDensity.of(model, (g, y)).loss(u)[0])
+    expected = -(fit.log_likelihood + fit.log_prior)
+    np.testing.assert_allclose(minus_log_joint(g, Y, fit.mode_vector), expected, rtol=1e-9)
