@@ -21,10 +21,12 @@ N = 4
 
 #: layouts of JAX of image, kernel and output, sizes of the image and of the kernel, and options
 CONVOLUTIONS = {
-    "OIHW": ("NCHW OIHW NCHW", (5, 4), (3, 2), {}),
-    "HWIO, strides": ("NHWC HWIO NHWC", (5, 4), (3, 2), {"window_strides": (2, 1)}),
-    "HWIO, padding": ("NHWC HWIO NHWC", (3, 4), (3, 2), {"padding": ((1, 1), (0, 2))}),
-    "HWIO, dilation": ("NHWC HWIO NHWC", (5, 4), (2, 2), {"rhs_dilation": (3, 2)}),
+    "HWIO, with options": (
+        "NHWC HWIO NHWC",
+        (5, 4),
+        (3, 2),
+        {"window_strides": (2, 1), "padding": ((1, 1), (0, 2)), "rhs_dilation": (1, 3)},
+    ),
     "OIHW, transposed": (
         "NCHW OIHW NCHW",
         (2, 3),
@@ -72,60 +74,57 @@ def problem(name):
     return density, x, RNG.normal(size=shape), about
 
 
-def by_loops(x, kernel, layouts, options):
+def derivatives(x, kernel, layouts, options):
+    """The outputs of a convolution, their derivatives by its kernel, and of both outputs of a row by them."""
+    convolved = jax.jit(lambda w: convolve(x, w, layouts, options))
+    z, by_kernel = map(np.asarray, (convolved(kernel), jax.jit(jax.jacobian(convolved))(kernel)))
+    mixing = np.cos(1.0 + np.arange(z[0].size * 2)).reshape(*z[0].shape, 2)
+    return z, by_kernel, (1 - np.tanh(z) ** 2)[..., None] * mixing
+
+
+def by_loops(z, by_kernel, by_output, layouts):
     """A and B of a kernel whose outputs are its first or its last axis, from the map that it is.
 
     One position after another: as the convolution is linear in the kernel, its derivative there, for
     the first output, are the inputs, in the order of the kernel without its axis of outputs.
     """
     of_kernel, of_output = layouts.split()[1:]
-    axis = of_kernel.index("O")
-    z = np.asarray(convolve(x, kernel, layouts, options))
-    of_inputs = jax.jit(jax.jacobian(lambda w: convolve(x, w, layouts, options)))(kernel)
-    of_inputs = np.moveaxis(np.asarray(of_inputs), z.ndim + axis, -1)
-    mixing = np.cos(1.0 + np.arange(z[0].size * 2)).reshape(*z[0].shape, 2)
+    of_inputs = np.moveaxis(by_kernel, z.ndim + of_kernel.index("O"), -1)
     space = [z.shape[i] for i, letter in enumerate(of_output) if letter not in "NC"]
     inputs, outputs = 0, 0
     for n, place in itertools.product(range(N), np.ndindex(*space)):
         at = sizes(of_output, {"N": n, "C": slice(None)}, place)
         a = of_inputs[at][0, ..., 0].ravel()
-        slope = (1 - np.tanh(z[at]) ** 2)[:, None] * mixing[at[1:]]  # (outputs, 2)
         inputs = inputs + np.outer(a, a) / (N * np.prod(space))
-        outputs = outputs + 4.0 * slope @ slope.T
-    return inputs, outputs
-
-
-@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "IHWO"])
-def test_factors_are_sums_over_rows_and_positions(name):
-    density, x, kernel, about = problem(name)
-    inputs, outputs = by_loops(x, kernel, about["layouts"], about["options"])
-    last = about["layouts"].split()[1].endswith("O")
-    expected = (inputs, outputs) if last else (outputs, inputs)
-    (found,) = kronecker_factors(density, jnp.asarray(kernel).ravel(), batch_size=3)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, expected)
-
-
-@pytest.mark.parametrize("name", ["HWIO, strides", "as large as the image"])
-def test_factors_and_the_diagonal_of_the_same_rows_are_what_they_are_alone(name):
-    """At several positions of a row, and at one."""
-    density, _, kernel, _ = problem(name)
-    args = density, jnp.asarray(kernel).ravel(), "gauss_newton", 3
-    both = jax.jit(kronecker_factors_and_diagonal, static_argnums=(2, 3))(*args)
-    alone = kronecker_factors(*args), jax.jit(gauss_newton.diagonal, static_argnums=(2, 3))(*args)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), both, alone)
+        outputs = outputs + 4.0 * by_output[at] @ by_output[at].T
+    return (inputs, outputs) if of_kernel.endswith("O") else (outputs, inputs)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_gauss_newton_blocks_are_exact_whatever_the_layout(name):
-    """Also where the kernel is applied once, and so counts as a layer of its own."""
-    density, _, kernel, _ = problem(name)
-    u = jnp.asarray(kernel).ravel()
-    exact = jax.jit(gauss_newton.dense_at_once)(density, u)
-    diagonal, dense = jax.jit(lambda d, u: (gauss_newton.diagonal(d, u), gauss_newton.dense(d, u)))(
-        density, u
+def test_factors_and_blocks_are_sums_over_rows_and_positions(name):
+    """Of a kernel that is applied once, and so counts as a layer of its own; IHWO has no factors."""
+    density, x, kernel, about = problem(name)
+    z, by_kernel, by_output = derivatives(x, kernel, about["layouts"], about["options"])
+
+    @jax.jit
+    def found(density, u):
+        blocks = gauss_newton.diagonal(density, u), gauss_newton.dense(density, u)
+        if name == "IHWO":
+            return blocks, None
+        return blocks, kronecker_factors_and_diagonal(density, u, "gauss_newton", 3)
+
+    (diagonal, dense), with_factors = found(density, jnp.asarray(kernel).ravel())
+    slopes = np.einsum(
+        "nzd,nzk->nkd", by_kernel.reshape(N, z[0].size, -1), by_output.reshape(N, -1, 2)
     )
+    exact = 4.0 * np.einsum("nkd,nke->de", slopes, slopes)
     np.testing.assert_allclose(dense, exact, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(diagonal, np.diagonal(exact), rtol=1e-9, atol=1e-12)
+    if with_factors:
+        (factors,), of_the_same_rows = with_factors
+        expected = by_loops(z, by_kernel, by_output, about["layouts"])
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), factors, expected)
+        np.testing.assert_allclose(of_the_same_rows, diagonal, rtol=1e-12)
 
 
 def linear(x, y=None, kernel=(), layouts=""):
@@ -139,7 +138,6 @@ def linear(x, y=None, kernel=(), layouts=""):
     ("layouts", "image", "kernel"),
     [
         ("NHWC HWIO NHWC", (N, 2, 3, 2), (2, 3, 2, 3)),
-        ("NCHW OIHW NCHW", (N, 2, 2, 3), (3, 2, 2, 3)),
         ("NCHW OHWI NHWC", (N, 2, 1, 4), (3, 1, 4, 2)),
     ],
 )
@@ -220,7 +218,7 @@ def test_of_other_sites_with_many_axes_a_weight_has_factors_and_the_rest_a_block
 
 def test_memory_is_asked_for_once_it_is_known_which_sites_are_kernels(monkeypatch):
     """Before that, a site of four axes is taken for one."""
-    of_kernel, _, _, _ = problem("HWIO, padding")
+    of_kernel, _, _, _ = problem("HWIO, with options")
     options = settings.Settings("gauss_newton", "kronecker")
     least = settings.precision_bytes(of_kernel.sites, options, float)
     assert least == 6 * 8 * (12**2 + 3**2 + 36)

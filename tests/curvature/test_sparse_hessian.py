@@ -33,13 +33,6 @@ EDGES = np.concatenate(
 Y36 = RNG.poisson(2.0, 36)
 
 
-def ar1_given(y):
-    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1).mask(False))
-    numpyro.factor("first", dist.Normal(0, 2).log_prob(z[0]))
-    numpyro.factor("rest", dist.Normal(0.9 * z[:-1], 0.5).log_prob(z[1:]).sum())
-    numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
-
-
 def ar1(y):
     b, s = numpyro.sample("b", FLAT), numpyro.sample("s", dist.HalfNormal(1))
     phi = numpyro.sample("phi", dist.Uniform(-1, 1))
@@ -76,13 +69,6 @@ def crossed(one, other, y):
     a = numpyro.sample("a", dist.Normal(0, 1).expand([12]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, 1).expand([5]).to_event(1))
     numpyro.sample("y", dist.Bernoulli(logits=a[one] + b[other]).to_event(1), obs=y > 0)
-
-
-def icar(edges, y):
-    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([len(y)]).to_event(1).mask(False))
-    numpyro.factor("icar", -0.5 * jnp.sum((phi[edges[0]] - phi[edges[1]]) ** 2))
-    numpyro.factor("soft", dist.Normal(0, 0.001 * len(y)).log_prob(jnp.sum(phi)))
-    numpyro.sample("y", dist.Poisson(jnp.exp(phi)).to_event(1), obs=y)
 
 
 def centred(edges, y):
@@ -212,13 +198,10 @@ NO_SLOPES[0, 13:] = NO_SLOPES[13:, 0] = 0
 BACKWARDS = np.eye(T) + np.eye(T)[::-1]
 # The model, its data, where S has entries if that is known, and the rank of what is beside it.
 MODELS = {
-    "AR(1) given": (ar1_given, (COUNTS,), chain(T), 0),
     "AR(1)": (ar1, (COUNTS,), AR1, 0),
     "random walk": (walk, (COUNTS,), chain(T), 0),
     "scan": (scanned, (Y[:T],), chain(T), 0),
     "plates": (plates, (ONE, X, Y), PLATES, 0),
-    "crossed": (crossed, (ONE, OTHER, Y), joined(ONE, OTHER), 0),
-    "ICAR": (icar, (EDGES, Y36), graph(EDGES, 36), 2),
     "centred": (centred, (EDGES, Y36), arrow(1, graph(EDGES, 36)), 2),
     "two sums": (two_sums, (np.tile(COUNTS, 2),), np.kron(np.eye(2), chain(T)), 4),
     "nested sums": (nested_sums, (COUNTS,), np.eye(T), 4),
@@ -232,10 +215,8 @@ MODELS = {
     "a branch": (branches, (Y[:T], np.ones(3)), np.eye(T), 0),
     "another branch": (branches, (Y[:T], -np.ones(3)), BACKWARDS, 0),
     "one": (tiny, (COUNTS[:1],), np.ones((1, 1)), 0),
-    "two": (tiny, (COUNTS[:2],), np.ones((2, 2)), 0),
-    "three": (tiny, (COUNTS[:3],), np.ones((3, 3)), 0),
     "by values": (by_values, (Y[:T],), chain(T), 0),
-    "float32": (ar1, (COUNTS.astype("float32"),), AR1, 0),
+    "float32": (walk, (COUNTS.astype("float32"),), chain(T), 0),
     "uint8": (crossed, (ONE.astype("uint8"), OTHER.astype("int32"), Y), joined(ONE, OTHER), 0),
     "a covariate of zeros": (plates, (ONE, 0 * X, Y), NO_SLOPES, 0),
 }
@@ -245,12 +226,17 @@ def density_of(model, data):
     return ModelDensity.of(model, data)
 
 
+@jax.jit
+def whole(precision):
+    return precision.matrix
+
+
 def assert_is_the_hessian(density, pattern, u):
     precision = pattern.precision(jax.device_get(pattern.parts_at(density, u)))
-    dense = jax.jit(jax.hessian(lambda u: density.loss(u)[0]))(u)
+    dense = np.asarray(jax.jit(jax.hessian(lambda u: density.loss(u)[0]))(u))
     bends = abs(np.diagonal(dense))
     scale = np.where(bends > 0, bends, 1) ** -0.5
-    error = scale[:, None] * (precision.matrix - dense) * scale
+    error = scale[:, None] * (np.asarray(whole(precision)) - dense) * scale
     assert np.abs(error).max() < 1e-10 * np.abs(scale[:, None] * dense * scale).max()
     assert not pattern.misses(density, u, precision)
     return precision
@@ -328,10 +314,8 @@ def test_a_kept_pattern_serves_other_data_and_not_other_labels():
 def test_a_covariate_that_was_zero_and_is_not_is_seen():
     u = np.full(25, 0.1)
     zeros = pattern_of(density_of(plates, (ONE, 0 * X, Y)), u)
-    density = density_of(plates, (ONE, X, Y))
-    pattern = pattern_of(density, u)
+    pattern = pattern_of(density_of(plates, (ONE, X, Y)), u)
     assert pattern.layout.rows.size == zeros.layout.rows.size + 12
-    assert_is_the_hessian(density, pattern, u)
 
 
 def unequal(a, y):
