@@ -54,12 +54,16 @@ def hierarchical(y):
     numpyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
 @pytest.mark.parametrize(
-    ("model", "y", "peer"),
+    ("model", "y", "peer", "space"),
     [
-        (logistic, BINARY, lambda: sm.Logit(BINARY, X).fit(disp=0, tol=1e-12)),
-        (counts, COUNTS, lambda: sm.GLM(COUNTS, X, sm.families.Poisson()).fit(tol=1e-14)),
+        (logistic, BINARY, lambda: sm.Logit(BINARY, X).fit(disp=0, tol=1e-12), "unconstrained"),
+        (
+            counts,
+            COUNTS,
+            lambda: sm.GLM(COUNTS, X, sm.families.Poisson()).fit(tol=1e-14),
+            "constrained",
+        ),
     ],
 )
 def test_generalised_linear_models_equal_statsmodels(model, y, peer, space):
@@ -104,21 +108,26 @@ def test_it_prints_what_it_is():
     assert "left out" not in repr(lb.laplace(coin, COIN))
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+BOTH = ("unconstrained", "constrained")
+#: model, arguments, what is said, and in which spaces: those of real numbers are one
+NO_MAXIMUM = [
+    (coin, (HEADS,), ("theta", "(all heads)|infinity"), BOTH),
+    (redundant, (HEADS,), ("is flat along -1 a", "collinear"), BOTH[:1]),
+    (logistic, (X, SEPARABLE), ("w[0]", "separable"), BOTH[:1]),
+    (line, (X[:, [0, 0]], REAL), ("is flat along", "w[1]"), BOTH[1:]),
+    (
+        normal,
+        (HEADS,),
+        ("curves upwards along|edge of the support", "sd", "observation|at zero"),
+        BOTH,
+    ),
+    (hierarchical, (REAL[:3],), ("is flat along", "scale", "(a hierarchical model)"), BOTH),
+]
+
+
 @pytest.mark.parametrize(
-    ("model", "args", "phrases"),
-    [
-        (coin, (HEADS,), ("theta", "(all heads)|infinity")),
-        (redundant, (HEADS,), ("is flat along -1 a", "collinear")),
-        (logistic, (X, SEPARABLE), ("w[0]", "separable")),
-        (line, (X[:, [0, 0]], REAL), ("is flat along", "w[1]")),
-        (
-            normal,
-            (HEADS,),
-            ("curves upwards along|edge of the support", "sd", "observation|at zero"),
-        ),
-        (hierarchical, (REAL[:3],), ("is flat along", "scale", "(a hierarchical model)")),
-    ],
+    ("model", "args", "phrases", "space"),
+    [(*case, space) for *case, spaces in NO_MAXIMUM for space in spaces],
 )
 def test_no_maximum_is_refused_and_no_prior_is_blamed(model, args, phrases, space):
     with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite)) as caught:
@@ -145,12 +154,17 @@ def test_what_laplace_refuses_is_refused():
 
 
 def test_within_vmap_and_grad():
+    """Together: the derivatives of the estimates from two data sets."""
+
+    def estimate(y):
+        fit = lb.maximum_likelihood(coin, y)
+        return fit.mode["theta"], fit
+
     tosses = np.array([COIN, 1 - COIN])
-    fits = jax.vmap(lambda y: lb.maximum_likelihood(coin, y))(tosses)
+    slopes, fits = jax.jit(jax.vmap(jax.grad(estimate, has_aux=True)))(tosses)
     np.testing.assert_allclose(fits.mode["theta"], [8 / 9, 1 / 9], rtol=1e-9)
     assert isinstance(fits.density, LikelihoodDensity)
-    slope = jax.grad(lambda y: lb.maximum_likelihood(normal, y).mode["mean"])(REAL)
-    np.testing.assert_allclose(slope, np.full(60, 1 / 60), rtol=1e-6)
+    np.testing.assert_allclose(slopes, np.full((2, 9), 1 / 9), rtol=1e-6)
 
 
 def test_a_file_knows_that_it_has_no_prior(tmp_path):
@@ -210,7 +224,8 @@ def test_the_support_of_a_prior_remains(space):
 def test_outside_of_the_support_there_is_no_likelihood():
     """By the density itself: a search that comes to the edge is refused without it."""
     density = LikelihoodDensity.of(bounded, (REAL + 3,), space="constrained")
-    inside, outside = (density.terms(jnp.array([x])) for x in (0.5, 1.5))
+    terms = jax.jit(density.terms)
+    inside, outside = (terms(jnp.array([x])) for x in (0.5, 1.5))
     assert inside.log_prior == 0
     assert outside.log_prior == -np.inf
     assert outside.log_likelihood > inside.log_likelihood

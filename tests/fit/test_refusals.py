@@ -124,7 +124,12 @@ def test_it_is_refused_with_a_reason(model, args, error, phrases):
     message = " ".join(str(caught.value).split())
     for phrase in (*phrases, "Likely causes:", "What to do:"):
         assert phrase in message
-    assert np.isnan(jax.jit(lambda *a: lb.laplace(model, *a).log_evidence)(*args))
+
+
+@pytest.mark.parametrize("model", [rounded, stopped])
+def test_what_does_not_follow_its_gradient_is_nan_in_a_compiled_fit(model):
+    """As what is refused for other reasons is in test_laplace.py and test_fool.py."""
+    assert np.isnan(jax.jit(lb.laplace, static_argnums=0)(model, 3.0).log_evidence)
 
 
 def test_what_was_advised_works():
