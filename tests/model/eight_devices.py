@@ -45,8 +45,7 @@ def test_there_are_eight():
 
 
 FITS = {
-    "few": (logistic, (FEATURES[:, :3], CLASSES), explicit, {}),
-    "many": (logistic, (FEATURES, CLASSES), lb.shard, {}),
+    "hessian": (logistic, (FEATURES, CLASSES), lb.shard, {}),
     "fisher": (
         logistic,
         (FEATURES, CLASSES),

@@ -131,7 +131,7 @@ def trained_by_optax(net, steps):
 
 
 def test_a_module_of_equinox_that_optax_has_trained_is_where_a_fit_begins():
-    net = trained_by_optax(Convolutional(jax.random.key(0)), 100)
+    net = trained_by_optax(eqx.filter_jit(Convolutional)(jax.random.key(0)), 100)
     model = lb.network(net, likelihood="categorical")
     assert {name: value.shape for name, value in model.start.items()} == {
         "convolution.weight": (2, 1, 3, 3),
@@ -144,7 +144,7 @@ def test_a_module_of_equinox_that_optax_has_trained_is_where_a_fit_begins():
     np.testing.assert_array_equal(model.start["layers[0].weight"], net.layers[0].weight)
     density = ModelDensity.of(model, (IMAGES, CLASSES))
     likelihood = jax.jit(density.terms)(density.start(model.start)).log_likelihood
-    logits = jax.nn.log_softmax(jax.vmap(net)(IMAGES))
+    logits = jax.nn.log_softmax(eqx.filter_jit(eqx.filter_vmap(net))(IMAGES))
     expected = logits[np.arange(len(CLASSES)), CLASSES].sum()
     assert float(likelihood) == pytest.approx(float(expected), rel=1e-6)
     fit = lb.laplace(model, IMAGES, CLASSES, start=model.start, **KRONECKER)
