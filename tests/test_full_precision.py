@@ -107,7 +107,7 @@ CALLS = {
     ),
     "training": lambda: lb.train(NETWORK, *classes(), key=KEY, steps=50),
     "Taylor": lambda: lb.taylor_polynomial(lambda x: jnp.sin(x @ x), jnp.ones(2), 3),
-    "normals": normals,
+    "normals": jax.jit(normals),
     **{
         f"{structure} network": lambda structure=structure: everything_of(network(structure))
         for structure in ("kronecker", "last_layer", "low_rank")
