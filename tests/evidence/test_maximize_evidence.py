@@ -297,8 +297,8 @@ def test_hyperparameters_that_the_data_do_not_tell_apart():
     """The evidence is level along a circle, and its Hessian there is rounding, of either sign."""
     rng = np.random.default_rng(3)
     y = rng.normal(1, 2, (12, 1))
-    for tau, sigma in ((1.0, 1.0), (1.0, 3.0), (2.0, 0.5)):
-        begin = {"tau": tau, "sigma": sigma}
+    for start in np.array([[1.0, 1.0], [1.0, 3.0], [2.0, 0.5]]):
+        begin = dict(zip(("tau", "sigma"), start, strict=True))
         with pytest.raises(lb.NotConverged, match="does not tell tau and sigma apart"):
             lb.maximize_evidence(lb.laplace(two_variances, y, **begin), begin, refit=True)
     y = y + rng.normal(size=(12, 4))
