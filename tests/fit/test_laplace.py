@@ -116,7 +116,7 @@ def test_no_approximation_is_an_error_that_teaches(model, args, options, error, 
 
 
 compiled = jax.jit(lb.laplace, static_argnums=0, static_argnames="space")
-LIKE_OTHERS = (pile_at_zero, unbounded, kink)
+LIKE_OTHERS = (normal, pile_at_zero, unbounded, kink)
 LATE = [c for c in FAILURES if c[3] is not lb.UnsupportedModel and c[0] not in LIKE_OTHERS]
 
 
