@@ -19,7 +19,6 @@ from laplacebook.beyond import nested_approximation, skewed_by_shifts, sparse_ef
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.expansion_at_mode import expansion
 from laplacebook.beyond.sparse_effects import SparseEffects
-from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -100,7 +99,7 @@ def test_at_the_same_points_it_is_the_dense_one(both):
     assert abs((found.mode - nodes.mode) / nodes.deviations).max() < 2e-5
     np.testing.assert_allclose(found.deviations, nodes.deviations, rtol=2e-5)
     np.testing.assert_allclose(found.log_roots, nodes.log_roots, atol=5e-5)
-    assert sparse.effects.held < dense.effects.held
+    assert type(dense.effects) is Effects and sparse.effects.held < dense.effects.held
     some, places = np.array([0, 3, 5]), np.array([-2.0, 0, 1.0])
     lines = (
         f.along(at.at(some), places)
@@ -181,7 +180,7 @@ def test_where_ratios_have_no_mean_the_second_order_is_told():
     y = np.random.default_rng(3).poisson(np.exp(0.8 * np.random.default_rng(4).normal(size=900)))
     fit = lb.nested(of_groups, y, structure="sparse")
     assert fit.pareto_k > 0.7 and "not corrected" in repr(fit)
-    grid = np.linspace(0.5, 1.2, 141)
+    grid = np.linspace(0.5, 1.2, 71)
     exact = np.array([exact_marginal(y, tau) for tau in grid])
     weights = np.exp(exact - exact.max())
     evidence = np.log(weights.sum() * (grid[1] - grid[0])) + exact.max()
@@ -210,7 +209,7 @@ def test_of_very_many_effects_the_means_are_moved_and_the_print_says_so(
     assert "no skewness" not in repr(counts)
     within(many.mean, counts.mean, counts.standard_deviation, 0.05)
     np.testing.assert_allclose(many.skewed.shifts, counts.skewed.shifts, atol=0.02)
-    assert lb.diagnose(many, KEY, 2000).level == "good"
+    assert lb.diagnose(many, KEY, 1000, starts=1).level == "good"
     many.save(tmp_path / "fit.npz")
     assert repr(lb.load(tmp_path / "fit.npz", series, COUNTS)) == repr(many)
 
@@ -247,10 +246,10 @@ def test_draws_are_the_same_in_parts_that_move_a_bar(counts, monkeypatch, capsys
 
 def test_everything_of_the_result(counts):
     assert len(counts.summary().columns["site"]) == 26
-    predicted = lb.predict(counts, COUNTS, key=KEY, num_samples=200)
+    predicted = lb.predict(counts, COUNTS, key=KEY, num_samples=100)
     assert np.corrcoef(predicted.mean, COUNTS)[0, 1] > 0.9
-    arviz = counts.to_arviz(num_samples=50)
-    assert arviz.posterior["z"].shape == (1, 50, 24)
+    arviz = counts.to_arviz(num_samples=5)
+    assert arviz.posterior["z"].shape == (1, 5, 24)
     assert [m.name for m in counts.marginals] == ["b", "log_s"]
 
 
@@ -319,13 +318,6 @@ def test_a_file_of_another_curvature_is_refused(counts, tmp_path):
         lb.load(tmp_path / "fit.npz", series, COUNTS)
 
 
-def flat_scale(y):
-    log_tau = numpyro.sample("log_tau", dist.ImproperUniform(dist.constraints.real, (), ()))
-    with numpyro.plate("groups", len(y)):
-        z = numpyro.sample("z", dist.Normal(0, jnp.exp(log_tau)))
-        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y)
-
-
 def rounded(y):
     tau = numpyro.sample("tau", dist.HalfNormal(1))
     with numpyro.plate("groups", len(y)):
@@ -347,13 +339,6 @@ def flat_effects(y):
 
 REFUSED = {
     "structure": (of_groups, COUNTS, "banded", ValueError, "structure is .* not 'banded'"),
-    "improper": (
-        flat_scale,
-        COUNTS,
-        "sparse",
-        lb.NotConverged,
-        "'log_tau'.* (has no mode|not fall)",
-    ),
     "a jump": (rounded, RNG.normal(size=6), "sparse", lb.NotConverged, "cannot be integrated out"),
     "full": (full, np.ones(600), "sparse", lb.UnsupportedModel, "not sparse"),
     "no mode": (
@@ -363,7 +348,6 @@ REFUSED = {
         lb.NotConverged,
         "z cannot be integrated out where",
     ),
-    "support": (of_groups, COUNTS - 1, "sparse", lb.NonFinite, "outside the support"),
 }
 
 
@@ -372,9 +356,3 @@ def test_what_is_refused(name):
     model, y, structure, error, words = REFUSED[name]
     with pytest.raises(error, match=f"(?s){words}"):
         lb.nested(model, y, over=None if model is not flat_effects else "tau", structure=structure)
-
-
-def test_dense_effects_are_none_of_these():
-    density = ModelDensity.of(series, (COUNTS,))
-    assert type(lb.nested(series, COUNTS, over=("b", "log_s")).effects) is Effects
-    assert SparseEffects(density, ("b", "log_s")).held < Effects(density, ("b", "log_s")).held
