@@ -124,7 +124,7 @@ def late_with_another(y):
 @pytest.fixture
 def _few_iterations(monkeypatch):
     """Of a search that ends nowhere: a thousand end there too, in half a minute."""
-    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 100)
+    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 30)
 
 
 @pytest.mark.usefixtures("_few_iterations")
