@@ -16,18 +16,16 @@ from laplacebook import gallery
 
 KEY = jax.random.key(1)
 MEDIAN, WIDTH, HOLDS = 0.3, 0.2, (0.86, 0.94)
-#: one model of each kind of path: where it ends, what is refused or bad before, and by which remedy
+#: one model of each kind of path: what is refused or bad, and by which remedy there is an answer
 WHOLE = {
-    "globe": "usable",
-    "pines": "good",
-    "o_rings": "bad, skewed usable",
-    "reaction": "bad, resampled good",
-    "stack_loss": "bad, resampled usable",
-    "eruptions": "bad, mixture usable",
-    "horse_kicks": "bad, resampled refused, nested good",
-    "rare_events": "bad, resampled bad, nested good",
-    "pumps": "bad, nested good",
-    "eight_schools": "refused, nested good",
+    "globe": "answers",
+    "o_rings": "bad, skewed answers",
+    "reaction": "bad, resampled answers",
+    "eruptions": "bad, mixture answers",
+    "horse_kicks": "bad, resampled refused, nested answers",
+    "rare_events": "bad, resampled bad, nested answers",
+    "pumps": "bad, nested answers",
+    "eight_schools": "refused, nested answers",
     "mileage": "refused",
 }
 
@@ -174,9 +172,11 @@ def short(steps):
     """A path in words, to the first answer."""
     words = []
     for step in steps:
+        is_answer = step["verdict"] in ("good", "usable")
         verb = re.match(r"lb\.(\w+)", step["line"])[1]
-        words.append(f"{verb} {step['verdict']}".removeprefix("laplace "))
-        if step["verdict"] in ("good", "usable"):
+        said = f"{verb} {'answers' if is_answer else step['verdict']}"
+        words.append(said.removeprefix("laplace "))
+        if is_answer:
             break
     return ", ".join(words)
 
