@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
-from laplacebook.beyond import run_chains
+from laplacebook.beyond import nested, run_chains
 from tests.beyond.practice import MODELS
 from tests.beyond.test_nested_of_practice import RESULTS, share
 
@@ -101,11 +101,6 @@ def test_it_says_that_nuts_drew_them(fit):
     assert fit.doubt is None
 
 
-def test_the_same_call_draws_the_same(fit):
-    again = lb.nested(counts, Y)
-    np.testing.assert_array_equal(again.grid.draws, fit.grid.draws)
-
-
 def test_a_file_gives_it_back(fit, tmp_path):
     fit.save(tmp_path / "fit.npz")
     loaded = lb.load(tmp_path / "fit.npz", counts, Y)
@@ -178,10 +173,15 @@ def few_rounds(monkeypatch):
     monkeypatch.setattr(run_chains, "_SETTLING", 10)
 
 
-def test_too_few_draws_are_refused(few_rounds):
-    """With the line to go on with."""
-    with pytest.raises(lb.NotConverged) as refused:
-        lb.nested(counts, Y)
+def test_too_few_draws_are_refused(few_rounds, monkeypatch):
+    """With the line to go on with; the same call draws the same."""
+    runs = []
+    run = nested.run_chains
+    monkeypatch.setattr(nested, "run_chains", lambda *args: runs.append(run(*args)) or runs[-1])
+    for _ in range(2):
+        with pytest.raises(lb.NotConverged) as refused:
+            lb.nested(counts, Y)
+    np.testing.assert_array_equal(*(one.draws for one in runs))
     said = " ".join(str(refused.value).split())
     assert "NUTS on the posterior of 's'" in said and "of 8 chains of 12 draws r-hat of s[" in said
     assert "lb.nuts(lb.laplace(counts, ...), key)" in said
