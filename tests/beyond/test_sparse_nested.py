@@ -239,8 +239,6 @@ def test_everything_of_the_result(counts):
     assert len(counts.summary().columns["site"]) == 26
     predicted = lb.predict(counts, COUNTS, key=KEY, num_samples=100)
     assert np.corrcoef(predicted.mean, COUNTS)[0, 1] > 0.9
-    arviz = counts.to_arviz(num_samples=5)
-    assert arviz.posterior["z"].shape == (1, 5, 24)
     assert [m.name for m in counts.marginals] == ["b", "log_s"]
 
 
