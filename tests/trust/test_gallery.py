@@ -1,7 +1,6 @@
 """The gallery: its chains beside closed forms and quadrature, and verdicts and remedies tried again."""
 
 import json
-import re
 from pathlib import Path
 
 import jax
@@ -16,18 +15,6 @@ from laplacebook import gallery
 
 KEY = jax.random.key(1)
 MEDIAN, WIDTH, HOLDS = 0.3, 0.2, (0.86, 0.94)
-#: one model of each kind of path: what is refused or bad, and by which remedy there is an answer
-WHOLE = {
-    "globe": "answers",
-    "o_rings": "bad, skewed answers",
-    "reaction": "bad, resampled answers",
-    "eruptions": "bad, mixture answers",
-    "horse_kicks": "bad, resampled refused, nested answers",
-    "rare_events": "bad, resampled bad, nested answers",
-    "pumps": "bad, nested answers",
-    "eight_schools": "refused, nested answers",
-    "mileage": "refused",
-}
 
 
 def is_right(step):
@@ -159,7 +146,7 @@ def test_most_models_end_with_an_answer_other_than_nuts():
     assert len(held) >= 17
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", gallery.names())
 @pytest.mark.filterwarnings("ignore::laplacebook.DoubtfulFit")
 def test_the_path_is_what_is_written(name):
     """To the first answer."""
@@ -170,39 +157,3 @@ def test_the_path_is_what_is_written(name):
             assert found["median"] == pytest.approx(kept["median"], abs=0.03)
             assert found["width"] == pytest.approx(kept["width"], abs=0.03)
             assert found["holds"] == pytest.approx(kept["holds"], abs=0.015)
-
-
-def short(steps):
-    """A path in words, to the first answer."""
-    words = []
-    for step in steps:
-        is_answer = step["verdict"] in ("good", "usable")
-        verb = re.match(r"lb\.(\w+)", step["line"])[1]
-        said = f"{verb} {'answers' if is_answer else step['verdict']}"
-        words.append(said.removeprefix("laplace "))
-        if is_answer:
-            break
-    return ", ".join(words)
-
-
-def test_of_each_kind_of_path_one_is_tried():
-    assert {name: short(gallery.tried(name)) for name in WHOLE} == WHOLE
-    assert {short(gallery.tried(name)) for name in gallery.names()} == set(WHOLE.values())
-
-
-@pytest.mark.parametrize("name", [name for name in gallery.names() if name not in WHOLE])
-@pytest.mark.filterwarnings("ignore::laplacebook.DoubtfulFit")
-def test_the_first_fit_is_what_is_written(name):
-    model, data, _ = gallery.example(name)
-    kept = gallery.tried(name)[0]
-    if kept["verdict"] == "refused":
-        with pytest.raises(lb.LaplaceError) as refused:
-            lb.laplace(model, *data.values())
-        told = " ".join(str(refused.value).split())
-        assert told.partition("lb.nested(")[0] == kept["why"].partition("lb.nested(")[0]
-        return
-    beside = gallery.against_nuts(name, lb.laplace(model, *data.values()), KEY).columns
-    off, width, holds = (np.array(beside[x]) for x in ("median off (sd)", "width ratio", "holds"))
-    assert abs(off).max() == pytest.approx(kept["median"], abs=0.03)
-    assert width[abs(np.log(width)).argmax()] == pytest.approx(kept["width"], abs=0.03)
-    assert [holds.min(), holds.max()] == pytest.approx(kept["holds"], abs=0.015)
