@@ -27,7 +27,7 @@ def share(values, quantiles):
 def test_agrees_with_nuts(name):
     """Means to a tenth of a standard deviation, these to a tenth, intervals of 90 % to 3 %, beyond its own error.
 
-    So a diagnosis must not call it bad.
+    So a diagnosis must not call it bad, and calls those good of which it can check as much.
     """
     case, sites = MODELS[name], RESULTS[name]["sites"]
     fit = lb.nested(case.model, *case.args)
