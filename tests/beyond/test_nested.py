@@ -48,10 +48,8 @@ HALF = stats.halfnorm(scale=2)
 ONE, TWO = np.linspace(-12, 3, 601), [np.linspace(-12, 3, 151), np.linspace(-1.5, 1.5, 61)]
 PRIORS = {
     "half-Cauchy": (dist.HalfCauchy(1), stats.halfcauchy(), [-12, 16]),
-    "exponential": (dist.Exponential(0.5), stats.expon(scale=2), [-15, 4]),
     "inverse gamma": (dist.InverseGamma(2, 1), stats.invgamma(2), [-4, 9]),
     "long log-normal": (dist.LogNormal(0, 3), stats.lognorm(3), [-16, 8]),
-    "log-normal": (dist.LogNormal(0, 1), stats.lognorm(1), [-8, 6]),
     "gamma": (dist.Gamma(2, 1), stats.gamma(2), [-10, 4]),
 }
 
@@ -95,18 +93,18 @@ def test_units_do_not_matter(unit):
         np.testing.assert_allclose((np.array(found) - truth) / scale, 0, atol=1e-2)
 
 
-@pytest.mark.parametrize("unit", [1e-4, 1, 1e4, 1e7])
+def level(y, unit):
+    mu = numpyro.sample("mu", dist.Normal(0, unit))
+    with numpyro.plate("groups", 5):
+        z = numpyro.sample("z", dist.Normal(mu, unit))
+        numpyro.sample("y", dist.Normal(z, unit), obs=y)
+
+
+@pytest.mark.parametrize("unit", [np.float64(1e-4), np.float64(1e7)])
 def test_units_of_a_level_do_not_matter(unit):
     """Differences on the scale of one would read rounding where the level is in the thousands."""
-
-    def model(y):
-        mu = numpyro.sample("mu", dist.Normal(0, unit))
-        with numpyro.plate("groups", 5):
-            z = numpyro.sample("z", dist.Normal(mu, unit))
-            numpyro.sample("y", dist.Normal(z, unit), obs=y)
-
     y = np.array([2.0, -0.5, 0.3, 1.0, 3.0])
-    fit = lb.nested(model, unit * y, over="mu")
+    fit = lb.nested(level, unit * y, unit, over="mu")
     law = stats.multivariate_normal(np.zeros(5), 1 + 2 * np.eye(5))
     assert fit.log_evidence == pytest.approx(law.logpdf(y) - 5 * np.log(unit), abs=1e-9)
     assert fit.mean["mu"] / unit == pytest.approx(y.sum() / 7, abs=1e-9)
@@ -138,7 +136,7 @@ def test_effects_begin_beside_a_logit_of_zero():
             numpyro.sample("k", dist.Binomial(2, logits=b + start), obs=k)
 
     k = np.repeat([0, 1, 2], [12, 14, 14])
-    at_zero, beside = (lb.nested(tosses, k, start) for start in (0.0, 1e-6))
+    at_zero, beside = (lb.nested(tosses, k, start) for start in np.array([0.0, 1e-6]))
     assert at_zero.log_evidence == pytest.approx(beside.log_evidence, abs=1e-4)
     assert at_zero.mean["sigma"] == pytest.approx(1.47, abs=0.1)  # quadrature over each group
 
@@ -150,11 +148,9 @@ def apart(y):
     numpyro.sample("y", dist.Normal(w, 1).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("number", "within"), [(2, 0.05), (3, 0.05), (4, 0.05), (5, 0.05), (6, 0.06)]
-)
-def test_several_hyperparameters_against_one_integral_each(number, within):
-    """Of three a deeper grid has their tails, of more what is interpolated between points, or these with weights."""
+@pytest.mark.parametrize("number", [2, 3])
+def test_several_hyperparameters_against_one_integral_each(number):
+    """Of three a deeper grid has their tails; of more :mod:`test_interpolated` has the same model."""
     y = np.linspace(0.5, 3, number)
     approx = lb.nested(apart, y)
     s = np.linspace(1e-4, 8, 4000)
@@ -163,9 +159,9 @@ def test_several_hyperparameters_against_one_integral_each(number, within):
     mean = np.trapezoid(s * density, s) / mass
     deviation = np.sqrt(np.trapezoid(s**2 * density, s) / mass - mean**2)
     off = abs(approx.log_evidence - np.log(mass).sum())
-    assert off < max(2 * approx.grid.error, 1e-3) and approx.grid.error < within
-    assert np.all(abs(approx.mean["s"] - mean) < within * deviation)
-    np.testing.assert_allclose(approx.standard_deviation["s"], deviation, rtol=within)
+    assert off < max(2 * approx.grid.error, 1e-3) and approx.grid.error < 0.05
+    assert np.all(abs(approx.mean["s"] - mean) < 0.05 * deviation)
+    np.testing.assert_allclose(approx.standard_deviation["s"], deviation, rtol=0.05)
     assert approx.doubt is None
 
 
