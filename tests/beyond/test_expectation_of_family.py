@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
-from tests.beyond.test_family import POINTS, log_joint, members
+from tests.beyond.test_family import POINTS, X, Y, counts, log_joint
 from tests.beyond.test_mixture import GRID, root
 
 KEY = jax.random.key(0)
@@ -38,10 +38,17 @@ def truth():
 
 @pytest.fixture(scope="module")
 def family():
-    return members()
+    gaussian = lb.laplace(counts, X, Y)
+    return {
+        "laplace": gaussian,
+        "skewed": lb.skewed(gaussian),
+        "mixture": lb.mixture(gaussian),
+        "resampled": lb.resampled(gaussian, KEY),
+        "nested": lb.nested(counts, X, Y, over="b"),
+    }
 
 
-@pytest.mark.parametrize("name", ["skewed", "mixture", "resampled", "resampled skewed", "nested"])
+@pytest.mark.parametrize("name", ["skewed", "mixture", "resampled", "nested"])
 def test_of_each_member_it_is_that_of_the_posterior(name, family, truth):
     """Not that of the approximation: one Gaussian is off by .27 standard deviations in a."""
     for g, exact in truth.items():
@@ -77,12 +84,11 @@ def test_what_depends_in_groups_has_the_error_of_groups(family):
     assert of_a.standard_error / a < 0.9 * of_b.standard_error / b
 
 
-@pytest.fixture(scope="module", params=[9.0, 4.0])
-def modes(request):
+@pytest.fixture(scope="module")
+def modes():
     """A mixture of both roots, and its density on a grid."""
-    y = request.param
-    logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(y) + 0.2 * GRID
-    mixture = lb.mixture(lb.laplace(root, y, 0.2, starts=8, key=KEY))
+    logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(4.0) + 0.2 * GRID
+    mixture = lb.mixture(lb.laplace(root, 4.0, 0.2, starts=8, key=KEY))
     assert len(mixture.components) == 2
     return mixture, np.exp(logs) / np.exp(logs).sum()
 
@@ -118,13 +124,11 @@ def test_a_step_between_modes_is_left_to_draws(modes):
     assert abs(found.value - density[GRID > 0].sum()) < 3 * found.standard_error < 0.02
 
 
-def test_values_that_modes_bound_have_no_long_tail():
+def test_values_that_modes_bound_have_no_long_tail(modes):
     """Of x itself: Pareto k-hat of what lies beyond the lower of two bounds is 3.4."""
-    mixture = lb.mixture(lb.laplace(root, 4.0, 0.2, starts=8, key=KEY))
-    logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(4.0) + 0.2 * GRID
+    mixture, density = modes
     found = lb.expectation(mixture, lambda s: s["x"], method="draws")
-    exact = GRID @ np.exp(logs) / np.exp(logs).sum()
-    assert abs(found.value - exact) < 3 * found.standard_error < 0.06
+    assert abs(found.value - density @ GRID) < 3 * found.standard_error < 0.06
 
 
 def test_a_mixture_whose_shares_have_no_expansion_is_left_to_draws():
@@ -155,16 +159,17 @@ def test_a_sparse_hessian_is_whole(method):
     np.testing.assert_allclose(found.truncation, expected.truncation, rtol=1e-6)
 
 
-@pytest.mark.parametrize("far", [4.0, 6.0])
+def two_bumps(x, far, xp=jnp):
+    return xp.logaddexp(-(x**2) / 2, -1.5 - (x - far) ** 2 / 2)
+
+
+@pytest.mark.parametrize("far", [np.float64(4), np.float64(6)])
 def test_each_mode_has_the_part_of_the_posterior_about_it(far):
     """A line about one sees nothing of the other, at which g is elsewhere."""
 
-    def density(x, xp=jnp):
-        return xp.logaddexp(-(x**2) / 2, -1.5 - (x - far) ** 2 / 2)
-
-    mixture = lb.mixture([lb.laplace_of_density(density, x) for x in (0.0, far)])
+    mixture = lb.mixture([lb.laplace_of_density(two_bumps, x, far) for x in (0.0, far)])
     grid = np.linspace(-9, far + 9, 10_001)
-    weights = np.exp(density(grid, np))
+    weights = np.exp(two_bumps(grid, far, np))
     found = lb.expectation(mixture, lambda sites: jnp.exp(sites["x"] / 8), method="delta")
     exact = weights @ np.exp(grid / 8) / weights.sum()
     assert abs(found.value - exact) < 1.1 * found.truncation < 0.05

@@ -187,8 +187,8 @@ def test_an_outcome_of_an_unknown_one_is_refused():
 
     x, y = np.ones(4), np.array([1.0, -2.0, 0.5, 2.0])
     fit = lb.nested(model, x, y, y + 0.5, over="tau")
+    lb.predict(fit, np.ones(5), site="first", key=KEY, num_samples=20)
     for size in (4, 5):
-        lb.predict(fit, np.ones(size), site="first", key=KEY, num_samples=20)
         with pytest.raises(lb.UnsupportedModel, match="'second' depends on 'first', which"):
             lb.predict(fit, np.ones(size), site="second", key=KEY, num_samples=20)
     with pytest.raises(ValueError, match=r"Name one observed site as site=: there are \['first'"):

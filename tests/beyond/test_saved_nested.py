@@ -15,7 +15,7 @@ from tests.models import coin, single_precision
 
 KEY = jax.random.key(0)
 COUNTS = np.array([0, 1, 7, 2, 3, 12])
-SUMS = np.array([[1.0, 2.0], [-1.5, 0.5], [3.0, 2.5]])
+SUMS = np.array([[0.0, 3.0, 3.0], [1.0, 1.0, 4.0], [2.0, -1.0, 0.5]])
 COIN = np.repeat([1.0, 0.0], [8, 1])
 
 
@@ -142,8 +142,8 @@ def test_other_data_are_refused_by_name(fitted):
 
 def test_other_data_with_the_same_log_joint_are_refused(tmp_path):
     """Of each group the sum and the sum of squares are the same."""
-    y, other = np.array([[[0.0, 3.0, 3.0], [1.0, 1.0, 4.0]], [[1.0, 1.0, 4.0]] * 2])
-    lb.nested(normal, y).save(tmp_path / "fit.npz")
+    other = SUMS[[1, 1, 2]]
+    lb.nested(normal, SUMS).save(tmp_path / "fit.npz")
     refused(tmp_path / "fit.npz", normal, other, match="argument 'y' had other numbers (6 of them)")
 
 

@@ -22,9 +22,12 @@ KEY = jax.random.key(0)
 COIN = np.repeat([1.0, 0.0], [8, 1])
 
 
-def regression():
+@pytest.fixture(scope="module")
+def of_gaussian():
+    """The diagnosis of a linear regression."""
     features = np.random.default_rng(0).normal(size=(20, 3))
-    return lb.laplace(line, features, features @ np.array([1.0, -1.0, 0.5]))
+    fit = lb.laplace(line, features, features @ np.array([1.0, -1.0, 0.5]))
+    return lb.diagnose(fit, KEY)
 
 
 def student(x, nu):
@@ -41,9 +44,8 @@ def numbers(*values):
     return [np.float64(value) for value in values]
 
 
-def test_of_a_gaussian_everything_is_exact():
-    approx = regression()
-    found = lb.diagnose(approx, KEY)
+def test_of_a_gaussian_everything_is_exact(of_gaussian):
+    found = of_gaussian
     assert found.level == "good"
     assert found.pareto_k == -np.inf
     assert found.effective_fraction == pytest.approx(1)
@@ -98,10 +100,7 @@ def test_a_vague_normal_is_not_good():
 
 @pytest.mark.parametrize("space", ["unconstrained", "constrained"])
 def test_a_skewed_posterior_is_not_good(space):
-    def near_the_edge():
-        numpyro.sample("p", dist.Beta(2.0, 30.0))
-
-    found = lb.diagnose(lb.laplace(near_the_edge, space=space), KEY)
+    found = lb.diagnose(lb.laplace(coin, np.zeros(9), space=space), KEY, 3_000)
     assert found.level != "good"
     assert max(abs(one.skewness) for one in found.slices) > 0.4
 
@@ -254,7 +253,7 @@ def test_the_key_decides():
 @pytest.mark.parametrize("shown", [True, False])
 def test_progress_of_draws_and_of_searches(monkeypatch, capsys, shown):
     monkeypatch.setattr(progress, "PATIENCE", 0)
-    approx = lb.laplace(coin, jnp.array([1, 0, 1]))
+    approx = lb.laplace(coin, COIN)
     lb.diagnose(approx, jax.random.key(0), 200, starts=3, progress_bar=shown)
     bars = capsys.readouterr().err
     assert ("/2 [" in bars and "search/s" in bars, "/200 [" in bars) == (shown, shown)
@@ -288,14 +287,13 @@ def test_a_bad_verdict_travels_with_the_fit():
     assert all(copy.doubt is None for copy in copies)
 
 
-def test_what_is_printed():
-    found = lb.diagnose(regression(), KEY)
-    for text in (repr(found), found._repr_html_()):
+def test_what_is_printed(of_gaussian):
+    for text in (repr(of_gaussian), of_gaussian._repr_html_()):
         assert "good: Pareto k-hat -inf" in text
         assert "w[0]" in text
         assert "4,000 of 4,000 draws" in text
-    assert repr(found).startswith("good")
-    assert max(map(len, repr(found).splitlines())) <= 100
+    assert repr(of_gaussian).startswith("good")
+    assert max(map(len, repr(of_gaussian).splitlines())) <= 100
 
 
 def test_what_cannot_be_diagnosed():
