@@ -103,6 +103,7 @@ def test_a_skewed_posterior_is_not_good(space):
     found = lb.diagnose(lb.laplace(coin, np.zeros(9), space=space), KEY, 3_000)
     assert found.level != "good"
     assert max(abs(one.skewness) for one in found.slices) > 0.4
+    assert any("along theta (beyond 0.5)" in words for _, words in found._findings)
 
 
 def test_modes_of_equal_height_are_bad():
