@@ -312,7 +312,8 @@ class MixtureApproximation(ByDraws):
 
     @cached_property
     def _log_evidences(self) -> Float[np.ndarray, " K"]:
-        return np.array([float(one.log_evidence) for one in self.components])
+        with jax.ensure_compile_time_eval():  # where the density is a part of a reader's program
+            return np.array([float(one.log_evidence) for one in self.components])
 
     @cached_property
     def _overlap(self) -> float:

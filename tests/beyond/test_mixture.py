@@ -48,6 +48,12 @@ def test_its_parts_have_their_shares(both):
     assert "shares 0.767, 0.233" in repr(approx)
 
 
+def test_a_density_within_a_program_that_is_the_first_to_ask_for_the_shares(both):
+    u = jnp.array([2.5])
+    found = jax.jit(lb.mixture(both).log_density)(u)
+    assert float(found) == pytest.approx(float(lb.mixture(both).log_density(u)), rel=1e-12)
+
+
 def test_copies_by_symmetry_count_each():
     approx = lb.mixture(lb.laplace(root, 9.0, 0.0, starts=8, key=KEY))
     assert approx.shares == pytest.approx([0.5, 0.5])
