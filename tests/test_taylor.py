@@ -39,13 +39,13 @@ def softplus(x):
 # name: function, the same in mpmath, point of expansion, highest degree
 SERIES = {
     "sin": (lambda x: jnp.sin(1 + x), lambda x: mpmath.sin(1 + x), 0.0, 20),
-    "exp": (jnp.exp, mpmath.exp, 0.5, 20),
-    "log": (jnp.log, mpmath.log, 2.0, 20),
-    "log1p": (jnp.log1p, lambda x: mpmath.log(1 + x), 0.0, 20),
+    "exp": (jnp.exp, mpmath.exp, 0.5, 12),
+    "log": (jnp.log, mpmath.log, 2.0, 12),
+    "log1p": (jnp.log1p, lambda x: mpmath.log(1 + x), 0.0, 12),
     "expm1": (jnp.expm1, mpmath.expm1, 0.0, 12),
     "runge": (lambda x: 1 / (1 + 25 * x**2), lambda x: 1 / (1 + 25 * x**2), 0.0, 12),
     "sigmoid": (jax.nn.sigmoid, logistic, 0.7, 12),
-    "softplus at 0": (jax.nn.softplus, softplus, 0.0, 12),
+    "softplus at 0": (jax.nn.softplus, softplus, 0.0, 6),
     "log sigmoid at 0": (jax.nn.log_sigmoid, lambda x: -softplus(-x), 0.0, 6),
     "tanh": (jnp.tanh, mpmath.tanh, 0.5, 12),
     "tan": (jnp.tan, mpmath.tan, 0.5, 12),
@@ -55,13 +55,13 @@ SERIES = {
     "arcsinh": (jnp.arcsinh, mpmath.asinh, -3.0, 12),
     "erf": (jax.lax.erf, mpmath.erf, 0.4, 12),
     "erfc": (jax.lax.erfc, mpmath.erfc, 6.0, 12),
-    "erf_inv": (jax.lax.erf_inv, mpmath.erfinv, 0.4, 12),
-    "lgamma": (special.gammaln, mpmath.loggamma, 1.5, 12),
-    "digamma": (special.digamma, mpmath.digamma, 2.5, 12),
+    "erf_inv": (jax.lax.erf_inv, mpmath.erfinv, 0.4, 6),
+    "lgamma": (special.gammaln, mpmath.loggamma, 1.5, 6),
+    "digamma": (special.digamma, mpmath.digamma, 2.5, 6),
     "log Phi": (special.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), 0.5, 6),
     "sqrt": (jnp.sqrt, mpmath.sqrt, 2.0, 12),
     "rsqrt": (jax.lax.rsqrt, lambda x: 1 / mpmath.sqrt(x), 2.0, 12),
-    "cbrt": (jnp.cbrt, mpmath.cbrt, 2.0, 12),
+    "cbrt": (jnp.cbrt, mpmath.cbrt, 2.0, 6),
     "square at -1": (lambda x: x**2.0, lambda x: x**2, -1.0, 4),
     "cube at 0": (lambda x: x**3.0, lambda x: x**3, 0.0, 5),
     "cube by jnp.power at 0": (lambda x: jnp.power(x, 3), lambda x: x**3, 0.0, 5),
@@ -73,13 +73,13 @@ SERIES = {
     "abs": (lambda x: jnp.abs(x) ** 3, lambda x: -(x**3), -1.0, 5),
     "where": (lambda x: jnp.where(x > 0, jnp.exp(x), jnp.cos(x)), mpmath.cos, -1.0, 12),
     "integer": (lambda x: x.astype(int) * x, lambda x: 2 * x, 2.5, 3),
-    "sinc at 0": (jnp.sinc, mpmath.sincpi, 0.0, 12),
-    "entropy": (entropy, lambda x: 3 * mpmath.log(x) + 2 * mpmath.log(1 - x), 0.3, 12),
+    "sinc at 0": (jnp.sinc, mpmath.sincpi, 0.0, 6),
+    "entropy": (entropy, lambda x: 3 * mpmath.log(x) + 2 * mpmath.log(1 - x), 0.3, 6),
     "logsumexp": (
         lambda x: special.logsumexp(jnp.stack([x, 2 * x, jnp.zeros_like(x)])),
         lambda x: mpmath.log(mpmath.exp(x) + mpmath.exp(2 * x) + 1),
         0.0,
-        12,
+        6,
     ),
     "log determinant": (
         lambda x: jnp.linalg.slogdet(jnp.eye(2, dtype=x.dtype) + x)[1],
@@ -106,20 +106,32 @@ def close(dtype):
     return {"rtol": 500 * jnp.finfo(dtype).eps, "atol": 100 * jnp.finfo(dtype).eps}
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+def check_series(name, dtype, degree):
+    f, g, x0, _ = SERIES[name]
+    coefficients = taylor_coefficients(f, jnp.array(x0, dtype), degree)
+    expected = reference(g, np.array(x0, dtype), degree)
+    scale = np.maximum(np.abs(expected), np.abs(expected).max() / 1e3 or 1.0)
+    np.testing.assert_allclose(coefficients / scale, expected / scale, **close(dtype))
+    assert name == "constant" or coefficients.dtype == dtype
+
+
 @pytest.mark.parametrize("name", SERIES)
-def test_coefficients_are_those_of_mpmath(name, dtype):
-    f, g, x0, highest = SERIES[name]
-    known = reference(g, np.array(x0, dtype), highest)
-    for degree in (0, 1, 2, highest):  # from 2 on, all that is done for a curve is done
-        coefficients = taylor_coefficients(f, jnp.array(x0, dtype), degree)
-        expected = known[: degree + 1]
-        scale = np.maximum(np.abs(expected), np.abs(expected).max() / 1e3 or 1.0)
-        np.testing.assert_allclose(coefficients / scale, expected / scale, **close(dtype))
-        assert name == "constant" or coefficients.dtype == dtype
+def test_coefficients_are_those_of_mpmath(name):
+    """In single precision up to order 2, by which all that is done for a curve is done."""
+    check_series(name, jnp.float64, SERIES[name][-1])
+    check_series(name, jnp.float32, 2)
 
 
-@pytest.mark.parametrize("degree", range(8))
+@pytest.mark.parametrize(
+    "name", ["sin", "lgamma", "softplus at 0", "cube by jnp.power at 0", "loop"]
+)
+def test_curves_of_few_terms(name):
+    """One of each rule for an operation."""
+    for degree in (0, 1):
+        check_series(name, jnp.float64, degree)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 7])
 def test_remainder_has_order_degree_plus_one(degree):
     polynomial = taylor_polynomial(lambda x: jnp.sin(1 + x), 0.0, degree)
     distance = np.geomspace(0.2, 0.05, 5)  # nearer, rounding takes over
@@ -151,17 +163,20 @@ def test_sine_of_a_sum():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_second_order_is_gradient_and_hessian(dtype):
     def f(x):
-        return jnp.exp(x[0]) * jnp.cos(x[1]) + special.gammaln(x[2]) * x[0]
+        return jnp.exp(x[0]) * jnp.cos(x[1]) + x[2] ** 3 * x[0]
 
-    x0, x = jnp.array([0.3, 0.5, 2.5], dtype), jnp.array([[0.1, 0.7, 2.0], [1.0, 0.0, 3.0]], dtype)
-    d = x - x0
-    by_hand = f(x0) + d @ jax.grad(f)(x0) + 0.5 * jnp.sum(d @ jax.hessian(f)(x0) * d, axis=1)
+    x0, x = np.array([0.3, 0.5, 2.5], dtype), np.array([[0.1, 0.7, 2.0], [1.0, 0.0, 3.0]], dtype)
+    a, b, c = x0
+    cosine, sine, d = np.exp(a) * np.cos(b), np.exp(a) * np.sin(b), x - x0
+    gradient = np.array([cosine + c**3, -sine, 3 * c**2 * a])
+    hessian = [[cosine, -sine, 3 * c**2], [-sine, -cosine, 0], [3 * c**2, 0, 6 * c * a]]
+    by_hand = cosine + c**3 * a + d @ gradient + np.sum(d @ np.array(hessian) * d, axis=1) / 2
     polynomial = taylor_polynomial(f, x0, 2)
     np.testing.assert_allclose(polynomial(x), by_hand, **close(dtype))
     assert polynomial(x).dtype == dtype
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_polynomials_are_their_own_expansion(data):
     dimension, degree = data.draw(st.sampled_from([(1, 3), (2, 3), (3, 2)]))
@@ -182,25 +197,26 @@ def test_polynomials_are_their_own_expansion(data):
 
 def test_directional_and_multi_index_forms_agree_at_high_degree():
     x0, x = jnp.array([0.2, -0.4]), jnp.array([0.5, 0.3])
-    exponents, coefficients = taylor_coefficients(wave, x0, 6)
+    exponents, coefficients = taylor_coefficients(wave, x0, 4)
     by_terms = np.prod((x - x0) ** exponents, axis=1) @ coefficients
-    np.testing.assert_allclose(taylor_polynomial(wave, x0, 6)(x), by_terms, rtol=1e-13)
-    np.testing.assert_allclose(taylor_polynomial(wave, x0, 30)(x), wave(x), rtol=1e-14)
+    np.testing.assert_allclose(taylor_polynomial(wave, x0, 4)(x), by_terms, rtol=1e-13)
+    np.testing.assert_allclose(taylor_polynomial(wave, x0, 20)(x), wave(x), rtol=1e-14)
 
 
 @pytest.mark.parametrize("f", [jnp.sin, jax.nn.softplus, special.gammaln])
 def test_coefficients_under_transformations(f):
     def coefficients(x0):
-        return taylor_coefficients(f, x0, 4)
+        return taylor_coefficients(f, x0, 2)
 
     points = jnp.array([0.5, 1.5])
     eager = jnp.stack([coefficients(x0) for x0 in points])
     np.testing.assert_allclose(jax.jit(coefficients)(points[0]), eager[0], rtol=1e-12)
     np.testing.assert_allclose(jax.vmap(coefficients)(points), eager, rtol=1e-12)
     # d/dx0 of f⁽ᵏ⁾(x0)/k! is (k + 1) times the next coefficient.
-    expected = taylor_coefficients(f, points[0], 5)[1:] * jnp.arange(1, 6)
+    expected = taylor_coefficients(f, points[0], 3)[1:] * np.arange(1, 4)
     for jacobian in (jax.jacfwd, jax.jacrev):
-        np.testing.assert_allclose(jacobian(coefficients)(points[0]), expected, rtol=1e-10)
+        found = jax.jit(jacobian(coefficients))(points[0])
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_polynomials_under_transformations():
@@ -212,9 +228,9 @@ def test_polynomials_under_transformations():
     np.testing.assert_allclose(jax.jit(value)(x0[0], x), eager[0], rtol=1e-14)
     np.testing.assert_allclose(jax.vmap(value, (0, None))(x0, x), eager, rtol=1e-14)
     np.testing.assert_allclose(taylor_polynomial(wave, x0[0], 2)(x0), value(x0[0], x0), rtol=1e-14)
-    in_x = jax.grad(value, 1)(x0[0], x)
-    by_hand = jax.grad(wave)(x0[0]) + jax.hessian(wave)(x0[0]) @ (x - x0[0])
-    np.testing.assert_allclose(in_x, by_hand, rtol=1e-13)
+    in_x = jax.jit(jax.grad(value, 1))(x0[0], x)
+    s, c = np.sin(1.3), np.cos(1.3)  # of the wave at x0
+    np.testing.assert_allclose(in_x, np.full(2, c - s * 0.8), rtol=1e-13)
 
 
 def test_closures_over_traced_data():
