@@ -70,25 +70,15 @@ def gauss_newton(structure, **more):
 
 FITS = {
     "regression": (logistic, (X, LABELS), gauss_newton("dense")),
-    "from a start": (
+    "from a start, in its own space": (
         ordered,
         (X, WAVE),
-        gauss_newton("diagonal", start={"slope": np.ones(2), "rate": 0.3}),
+        gauss_newton("block", space="constrained", start={"slope": np.ones(2), "rate": 0.3}),
     ),
-    "in its own space": (ordered, (X, WAVE), gauss_newton("block", space="constrained")),
-    "fisher": (logistic, (X, LABELS), {"curvature": "empirical_fisher"}),
+    "fisher": (logistic, (X, LABELS), {"curvature": "empirical_fisher", "structure": "diagonal"}),
     "network": (bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=START, **NETWORK)),
-    "network, last layer": (
-        bayesian_mlp,
-        (X, WAVE),
-        gauss_newton("last_layer", start=START, **NETWORK),
-    ),
-    "network, low rank": (
-        bayesian_mlp,
-        (X, WAVE),
-        gauss_newton("low_rank", rank=3, start=START, **NETWORK),
-    ),
-    "out of a saddle": (bayesian_mlp, (X, WAVE), gauss_newton("dense", start=ZEROS, **NETWORK)),
+    "last layer": (logistic, (X, LABELS), gauss_newton("last_layer")),
+    "low rank": (logistic, (X, LABELS), gauss_newton("low_rank", rank=1)),
     "roughly": (
         bayesian_mlp,
         (X, WAVE),
