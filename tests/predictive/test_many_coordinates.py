@@ -53,16 +53,17 @@ def transposed_coins(x, y=None):
         numpyro.sample("y", dist.Bernoulli(logits=w @ x), obs=y)
 
 
-@pytest.mark.parametrize("D", [MOST_BY_COLUMNS, MOST_BY_COLUMNS + 1, MOST_BY_COLUMNS + 44])
 @pytest.mark.parametrize(
-    ("model", "shape", "new"),
+    ("model", "shape", "new", "D"),
     [
-        (rows, lambda D: design(6, D), lambda D: design(4, D)),
-        (transposed, lambda D: design(6, D).T, lambda D: design(4, D).T),
-        (transposed, lambda D: design(6, D).T, lambda D: design(D, D).T),  # a square: which axis?
-        (scalar, lambda D: design(1, D)[0], lambda D: design(1, D)[0]),
+        (rows, lambda D: design(6, D), lambda D: design(4, D), MOST_BY_COLUMNS + 1),
+        (transposed, lambda D: design(6, D).T, lambda D: design(4, D).T, MOST_BY_COLUMNS),
+        (transposed, lambda D: design(6, D).T, lambda D: design(4, D).T, MOST_BY_COLUMNS + 1),
+        (transposed, lambda D: design(6, D).T, lambda D: design(D, D).T, MOST_BY_COLUMNS),
+        (transposed, lambda D: design(6, D).T, lambda D: design(D, D).T, MOST_BY_COLUMNS + 1),
+        (scalar, lambda D: design(1, D)[0], lambda D: design(1, D)[0], MOST_BY_COLUMNS + 1),
     ],
-    ids=["rows", "transposed", "a square", "scalar"],
+    ids=["rows", "few", "transposed", "a small square", "a square: which axis?", "scalar"],
 )
 def test_the_moments_are_those_of_linear_algebra(model, shape, new, D):
     x, there = shape(D), new(D)
@@ -78,10 +79,9 @@ def test_the_moments_are_those_of_linear_algebra(model, shape, new, D):
     np.testing.assert_allclose(found.noise, np.full(g.shape[:-1], 0.25))
 
 
-@pytest.mark.parametrize("D", [MOST_BY_COLUMNS, MOST_BY_COLUMNS + 1])
 @pytest.mark.parametrize("model", [scalar_coin, transposed_coins])
-def test_probabilities_too(model, D):
-    one = model is scalar_coin
+def test_probabilities_too(model):
+    one, D = model is scalar_coin, MOST_BY_COLUMNS + 1
     x, there = (design(1, D)[0], design(1, D)[0]) if one else (design(6, D).T, design(4, D).T)
     y = np.array(1) if one else np.array([0, 1, 1, 0, 1, 1])
     approx = lb.laplace(model, x, y)
@@ -97,39 +97,39 @@ def test_probabilities_too(model, D):
     assert np.all(np.abs(jnp.asarray(drawn.value) - expected) < 5 * drawn.standard_error)
 
 
-def test_rows_of_a_sparse_fit_move_a_bar(capsys, monkeypatch):
+def series(t, y=None):
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([300]).to_event(1))
+    numpyro.sample("y", dist.Normal(z[t], 1).to_event(1), obs=y)
+
+
+TIMES = np.arange(300)
+
+
+@pytest.fixture(scope="module")
+def sparse_fit():
+    return lb.laplace(series, TIMES, np.sin(TIMES), structure="sparse")
+
+
+def test_rows_of_a_sparse_fit_move_a_bar(sparse_fit, capsys, monkeypatch):
     """Each batch of them is a solve on the host, of many coordinates a tenth of a second."""
     monkeypatch.setattr(progress, "PATIENCE", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(linearized, "_AT_ONCE", 2**12)
-
-    def series(t, y=None):
-        z = numpyro.sample("z", dist.Normal(0, 1).expand([300]).to_event(1))
-        numpyro.sample("y", dist.Normal(z[t], 1).to_event(1), obs=y)
-
-    t = np.arange(300)
-    fit = lb.laplace(series, t, np.sin(t), structure="sparse")
-    found = lb.predict(fit, t[:100])
-    np.testing.assert_allclose(found.mean, np.sin(t[:100]) / 2, atol=1e-8)
+    found = lb.predict(sparse_fit, TIMES[:100])
+    np.testing.assert_allclose(found.mean, np.sin(TIMES[:100]) / 2, atol=1e-8)
     assert "/100 " in capsys.readouterr().err
 
 
-def test_draws_of_a_sparse_fit_move_a_bar(capsys, monkeypatch):
+def test_draws_of_a_sparse_fit_move_a_bar(sparse_fit, capsys, monkeypatch):
     """Each is a solve on the host; they are those that are made all at once."""
     monkeypatch.setattr(progress, "PATIENCE", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-
-    def series(t, y=None):
-        z = numpyro.sample("z", dist.Normal(0, 1).expand([300]).to_event(1))
-        numpyro.sample("y", dist.Normal(z[t], 1).to_event(1), obs=y)
-
-    t = np.arange(300)
-    fit = lb.laplace(series, t, np.sin(t), structure="sparse")
-    whole = fit.sample_vector(KEY, (50,))
+    whole = sparse_fit.sample_vector(KEY, (50,))
     normal = jax.random.normal(KEY, (50, 300))
-    np.testing.assert_allclose(whole - fit.mode_vector, fit.precision.whitened(normal.T).T)
+    expected = sparse_fit.precision.whitened(normal.T).T
+    np.testing.assert_allclose(whole - sparse_fit.mode_vector, expected)
     capsys.readouterr()
     monkeypatch.setattr(sparse, "_AT_ONCE", 2**12)
-    np.testing.assert_array_equal(fit.sample_vector(KEY, (50,)), whole)
-    lb.predict(fit, t[:10], method="monte_carlo", key=KEY, num_samples=50)
+    np.testing.assert_array_equal(sparse_fit.sample_vector(KEY, (50,)), whole)
+    lb.predict(sparse_fit, TIMES[:10], method="monte_carlo", key=KEY, num_samples=50)
     assert "/50 " in capsys.readouterr().err
