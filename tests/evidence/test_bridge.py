@@ -149,11 +149,10 @@ def chain(correlation, number, rng):
     return {"theta": stats.beta(10, 3).ppf(stats.norm.cdf(z))}
 
 
-@pytest.mark.parametrize(("correlation", "number"), [(0.9, 400), (0.5, 400)])
-def test_of_a_chain_the_interval_covers_as_often(correlation, number):
+def test_of_a_chain_the_interval_covers_as_often():
     rng, covered = np.random.default_rng(2), 0
     for i in range(150):
-        draws = chain(correlation, number, rng)
+        draws = chain(0.9, 400, rng)
         estimate = lb.bridge_sampling(APPROX, draws, jax.random.key(i))
         covered += abs(estimate.value - EXACT) < 1.96 * estimate.standard_error
     assert 136 <= covered <= 149

@@ -16,7 +16,6 @@ from scipy.special import expit
 
 import laplacebook as lb
 from laplacebook.fit.summary import _SPACING, _WIDE_SPACING, _trapezoid
-from tests.model.test_density import Y, several
 from tests.models import coin, normal, single_precision
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
@@ -142,16 +141,8 @@ def test_sites_that_mix_coordinates_agree_with_draws():
         error = np.abs(quantiles[name] - np.quantile(x, LEVELS, axis=0)) / x.std(axis=0)
         assert np.all(error < 0.03)
         assert np.array_equal(quantiles[name], other[name]) == (name not in DRAWN)
-
-
-def test_marginal_quantiles_of_a_simplex_are_not_the_images_of_quantiles():
-    approx = lb.laplace(several, Y)
-    upper = approx.quantiles([0.95])["p"][0]
-    images = approx.guide.quantiles(approx.params, 0.95)["p"]  # on the simplex: they sum to one
-    exact = np.quantile(approx.sample(jax.random.key(1), (100_000,))["p"], 0.95, axis=0)
-    np.testing.assert_allclose(upper, exact, rtol=0.02)
-    assert images.sum() == pytest.approx(1)
-    assert upper.sum() > 1.3
+    # Of a simplex they are not the images of quantiles, which add up to one.
+    assert quantiles["p"][0].sum() > 1.3
     assert approx.mode["p"].sum() == pytest.approx(1)
 
 

@@ -65,14 +65,15 @@ def test_an_invalid_parameter_is_named(model, argument, site, parameter):
         lb.laplace(model, argument)
     message = " ".join(str(caught.value).split())
     assert site in message and parameter in message
-    approx = jax.jit(lambda x: lb.laplace(model, x))(argument)
+
+
+def test_an_invalid_parameter_is_nan_within_a_program():
+    """And the same model with one that is valid has a mode."""
+    fit = jax.jit(lambda x: lb.laplace(linear_probability, x))
+    approx = fit(np.array([0.5, 1.0]))
     assert not approx.certificate.converged and np.isnan(approx.log_evidence)
-
-
-def test_the_same_models_with_valid_parameters():
-    arguments = [0.5, 1.0, [0.2, 0.5], 2.5, [0.25, 0.75], 7.0]
-    for (model, *_), argument in zip(INVALID, arguments, strict=True):
-        assert lb.laplace(model, np.array(argument)).certificate.converged
+    assert fit(np.array([0.2, 0.5])).certificate.converged
+    assert lb.laplace(unnormalised, np.array([0.25, 0.75])).certificate.converged
 
 
 def invalid(fn):
@@ -123,7 +124,7 @@ def test_each_row_of_a_table_of_probabilities_is_a_simplex(kind):
     assert invalid(rows_of(kind, THIRDS * (1 + 3e-6))) == ["probs"]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 2])
 def test_rows_of_dirichlets_have_a_mode(rows):
     """Each row of counts with the prior of its row: a posterior Dirichlet(a + y), in R^(K-1) a row."""
     counts = np.arange(3.0 * rows).reshape(rows, 3) + 1

@@ -18,8 +18,6 @@ NEW, KEY = np.array([-2.0, 0.0, 2.0]), jax.random.key(0)
 MEANS = {  # of the outcome, given a treatment that is 0 or 1
     "comparison": lambda t, b: jnp.where(t == 1, b[1], b[0]),
     "index": lambda t, b: b[t],
-    "cast": lambda t, b: b[jnp.asarray(t, int)],
-    "one of K": lambda t, b: jax.nn.one_hot(t, 2) @ b,
     "sum": lambda t, b: b[0] + b[1] * t,
     "choice": lambda t, b: jax.vmap(lambda t: jax.lax.cond(t > 0, lambda: b[1], lambda: b[0]))(t),
 }
