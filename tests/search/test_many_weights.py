@@ -116,16 +116,15 @@ def digits():
         return model, x, y, lb.train(model, x, y, key=jax.random.key(0), steps=1000)
 
 
-@pytest.mark.parametrize("structure", ["diagonal", "last_layer", "low_rank"])
+@pytest.mark.parametrize("structure", ["diagonal", "last_layer"])
 def test_digits_in_single_precision_arrive_in_six_rounds(digits, structure, monkeypatch):
     """In the metric of a diagonal they took ten; and more pixels and hidden units were refused."""
     model, *data, start = digits
     monkeypatch.setattr(rounds, "ROUNDS", 6)
     monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)  # as of so many weights
-    options = {"rank": 3} if structure == "low_rank" else {}
     with single_precision():
         approx = lb.laplace(
-            model, *data, start=start, curvature="gauss_newton", structure=structure, **options
+            model, *data, start=start, curvature="gauss_newton", structure=structure
         )
     assert approx.certificate.converged
 

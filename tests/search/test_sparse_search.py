@@ -22,7 +22,6 @@ RNG = np.random.default_rng(0)
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 T = 60
 COUNTS = RNG.poisson(3.0, T)
-EDGES = np.stack([np.arange(1, T), np.arange(T - 1)])
 ONE, OTHER = RNG.integers(0, 12, 150), RNG.integers(0, 5, 150)
 BITS, X = RNG.integers(0, 2, 150), RNG.normal(size=150)
 
@@ -31,14 +30,6 @@ def series(y):
     b = numpyro.sample("b", dist.Normal(0, 2))
     z = numpyro.sample("z", dist.GaussianRandomWalk(0.3, num_steps=len(y)))
     numpyro.sample("y", dist.Poisson(jnp.exp(b + z)).to_event(1), obs=y)
-
-
-def icar(edges, y):
-    phi = numpyro.sample("phi", dist.Normal(0, 1).expand([len(y)]).to_event(1).mask(False))
-    b = numpyro.sample("b", dist.Normal(0, 2))
-    numpyro.factor("icar", -jnp.sum((phi[edges[0]] - phi[edges[1]]) ** 2))
-    numpyro.factor("soft", dist.Normal(0, 0.001 * len(y)).log_prob(jnp.sum(phi)))
-    numpyro.sample("y", dist.Poisson(jnp.exp(b + phi)).to_event(1), obs=y)
 
 
 def crossed(one, other, x, y=None):
@@ -58,7 +49,6 @@ def simplices(y):
 
 CASES = {
     "series": (series, (COUNTS,)),
-    "map": (icar, (EDGES, COUNTS)),
     "crossed": (crossed, (ONE, OTHER, X, BITS)),
     "simplices": (simplices, (COUNTS.reshape(10, 6) * 0.3,)),
 }
