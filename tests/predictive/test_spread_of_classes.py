@@ -134,19 +134,12 @@ def test_a_prediction_of_numbers_is_what_it_was():
     jax.tree.map(np.testing.assert_array_equal, plain, found)
 
 
-def test_of_a_nested_fit():
-    def groups(group, y=None):
-        tau = numpyro.sample("tau", dist.HalfNormal(1))
-        with numpyro.plate("groups", 4):
-            a = numpyro.sample("a", dist.Normal(0, tau))
-        numpyro.sample("y", dist.Bernoulli(logits=a[group]), obs=y)
-
-    group = np.repeat(np.arange(4), 20)
-    fit = lb.nested(groups, group, np.tile(np.arange(20) < 12, 4).astype(float), over="tau")
-    ask = partial(lb.predict, fit, np.arange(4), key=KEY, num_samples=S)
+def test_of_what_is_more_than_one_gaussian(binary_fit):
+    fit = lb.skewed(binary_fit)
+    ask = partial(lb.predict, fit, NEW, key=KEY, num_samples=S)
     found = ask(with_spread=True)
-    a = np.asarray(fit.sample(jax.random.key(1), (S,))["a"])
-    np.testing.assert_allclose(np.sqrt(found.epistemic), expit(a).std(axis=0), rtol=0.08)
+    p = expit(np.asarray(fit.sample(jax.random.key(1), (S,))["w"]) @ NEW.T)
+    np.testing.assert_allclose(np.sqrt(found.epistemic), p.std(axis=0), rtol=0.08)
     np.testing.assert_array_equal(found.mean, ask().value)
 
 
