@@ -44,8 +44,13 @@ def huber(x, knee):
     return -jnp.where(jnp.abs(x) < knee, x**2 / 2, knee * jnp.abs(x) - knee**2 / 2)
 
 
+def fit(density, start, *args):
+    """With arrays as arguments, of which a program is compiled for all numbers."""
+    return lb.laplace_of_density(density, start, *map(np.asarray, args))
+
+
 def corrected(density, start, *args):
-    return lb.corrected_evidence(lb.laplace_of_density(density, start, *args))
+    return lb.corrected_evidence(fit(density, start, *args))
 
 
 @cache
@@ -97,7 +102,7 @@ def test_the_error_falls_with_the_square_of_the_number_of_data():
     """Stirling's formula for N!, which is off by 1/(12 N), and corrected by 1/(360 N^3); of a coin by 1/N^2."""
 
     def errors(scale):
-        approx = lb.laplace_of_density(beta, 0.1, 3.0 * scale, 2.0 * scale)
+        approx = fit(beta, 0.1, 3.0 * scale, 2.0 * scale)
         exact = betaln(3.0 * scale, 2.0 * scale)
         return abs(approx.log_evidence - exact), abs(lb.corrected_evidence(approx).value - exact)
 
@@ -157,12 +162,12 @@ def test_what_is_not_small_is_refused(density, start, args):
 
 
 def test_what_is_not_small_is_nan_within_a_program():
-    found = jax.jit(lb.corrected_evidence)(lb.laplace_of_density(quartic, 0.01, 0.5, 0.3))
+    found = jax.jit(lb.corrected_evidence)(fit(quartic, 0.01, 0.5, 0.3))
     assert np.isnan([found.value, found.correction, found.truncation]).all()
 
 
 def test_a_refusal_begins_at_half_a_nat(monkeypatch):
-    approx = lb.laplace_of_density(quartic, 0.01, 0.2, 0.1)
+    approx = fit(quartic, 0.01, 0.2, 0.1)
     for most, small in ((0.1034, False), (0.1037, True)):
         monkeypatch.setattr(module, "LARGEST", most)
         assert np.isfinite(jax.jit(lambda a: lb.corrected_evidence(a).value)(approx)) == small
