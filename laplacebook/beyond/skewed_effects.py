@@ -94,9 +94,7 @@ class SkewedEffects:
         near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
         bounded = meets_bound(residuals).any(axis=0)
         sides = has_fallen(ratios, odd)
-        whole = ~sides.any(
-            axis=0
-        )  # the difference of a pair of which one has no density tells no slope
+        whole = ~sides.any(axis=0)  # where one of a pair has no density they tell no slope
         x, near, odd = offset[whole] / nodes.deviations[index[whole]], near[whole], odd[whole]
         rest = odd[:, None] - _odd_part(residuals, near, x)
         slope = np.sum(x * rest, axis=0) / max(1, len(x))
