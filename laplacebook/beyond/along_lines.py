@@ -1,5 +1,7 @@
 """The log joint along the line of each effect, on which the others follow, and the marginals that it makes."""
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import ndtr
@@ -9,39 +11,51 @@ from laplacebook.beyond.dense_conditional import AnyConditional
 
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
 PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
-FINE = np.linspace(-6, 6, 241)  # the places among them
-_NEXT = 1e-6  # less than half of their distance
+FINE = np.linspace(-6, 6, 241)
 FLOOR = -60.0  # nats: what is lower is nowhere
-FALLEN = -20.0  # nats, of p over q: beyond a bound
+FALLEN = -8.0  # nats, of p over q: there is none
 _STANDING = -2.0  # nats, at the place before: what falls by degrees has a slope
-_MET = 5  # places to either side, at which a bound is looked for: up to 3.2 standard deviations
+_LEVEL = 2.0  # times as low at the place behind, at most: what goes on falling is a tail
 _OVER = 0.5  # nats, by which a spline leaves the interval of its ends: it swings beside a cliff
 
 
-def residuals_of(effects: Effects, nodes: AnyConditional) -> Float[np.ndarray, "J d G"]:
-    """r(x) of each effect at each point, at equal distances from -6 to 6."""
-    from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import
+class Lines(NamedTuple):
+    """The log joint along the lines of d effects at J points of the hyperparameters.
 
-    heights = effects.along(nodes, PLACES)
-    residuals = heights - heights[:, PLACES == 0] + PLACES[:, None] ** 2 / 2
-    residuals = np.clip(np.nan_to_num(residuals, nan=FLOOR), FLOOR, -FLOOR)
-    inside = np.clip(FINE, PLACES[0], PLACES[-1])
-    smooth = CubicSpline(PLACES, residuals, axis=1)(inside)
-    cell = np.searchsorted(PLACES, inside).clip(1) - 1
-    ends = np.stack([residuals[:, cell], residuals[:, cell + 1]])
-    over = np.maximum(smooth - ends.max(axis=0), ends.min(axis=0) - smooth)
-    swings = over.max(axis=1, keepdims=True) > _OVER
-    if swings.any():
-        smooth = np.where(swings, PchipInterpolator(PLACES, residuals, axis=1)(inside), smooth)
-    return np.moveaxis(smooth, 1, 2)
+    Attributes:
+        residuals: r(x), of which -x^2/2 is left out, at equal distances from -6 to 6, shape (J, d, G).
+        bounded: whether it falls as over a cliff, with a level behind, shape (J, d).
+    """
+
+    residuals: np.ndarray
+    bounded: np.ndarray
+
+    @classmethod
+    def of(cls, effects: Effects, nodes: AnyConditional) -> "Lines":
+        """Those at some points."""
+        from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import
+
+        heights = effects.along(nodes, PLACES)
+        seen = heights - heights[:, PLACES == 0] + PLACES[:, None] ** 2 / 2
+        seen = np.nan_to_num(seen, nan=-np.inf, neginf=-np.inf)
+        values = np.clip(seen, FLOOR, -FLOOR)
+        inside = np.clip(FINE, PLACES[0], PLACES[-1])
+        smooth = CubicSpline(PLACES, values, axis=1)(inside)
+        cell = np.searchsorted(PLACES, inside).clip(1) - 1
+        ends = np.stack([values[:, cell], values[:, cell + 1]])
+        over = np.maximum(smooth - ends.max(axis=0), ends.min(axis=0) - smooth)
+        swings = over.max(axis=1, keepdims=True) > _OVER
+        if swings.any():
+            smooth = np.where(swings, PchipInterpolator(PLACES, values, axis=1)(inside), smooth)
+        right, left = seen[:, len(_SIDE) :], seen[:, len(_SIDE) :: -1]
+        return cls(np.moveaxis(smooth, 1, 2), _falls(right) | _falls(left))
 
 
-def meets_bound(residuals: Float[np.ndarray, "*J d G"]) -> Bool[np.ndarray, "*J d"]:
-    """Whether the log joint along a line falls from one place to the next as beyond a bound."""
-    at = residuals[..., np.searchsorted(FINE, PLACES - _NEXT)]
-    sides = at[..., len(_SIDE) :][..., :_MET], at[..., len(_SIDE) :: -1][..., :_MET]
-    falls = [(one[..., :-1] > _STANDING) & (one[..., 1:] < FALLEN) for one in sides]
-    return np.any(falls[0] | falls[1], axis=-1)
+def _falls(side: Float[np.ndarray, "J P d"]) -> Bool[np.ndarray, "J d"]:
+    """Whether it falls as over a cliff on the way out."""
+    before, here, behind = side[:, :-2], side[:, 1:-1], side[:, 2:]
+    cliff = (before > _STANDING) & (here < FALLEN) & (behind >= _LEVEL * here)
+    return np.asarray(cliff.any(axis=1))
 
 
 def image_of(

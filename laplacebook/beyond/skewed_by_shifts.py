@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from laplacebook.base.weights import USABLE
-from laplacebook.beyond.along_lines import FINE, image_of, meets_bound, residuals_of
+from laplacebook.beyond.along_lines import FINE, Lines, image_of
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.expansion_at_mode import expansion
@@ -96,8 +96,7 @@ def _image_at(
     if len(shift) > LINES:
         image = np.stack([FINE[0] + shift, FINE[-1] + shift], axis=1)
         return image, np.zeros(len(shift), bool)
-    residuals = residuals_of(effects, node)[0]
+    residuals, bounded = (part[0] for part in Lines.of(effects, node))
     weights = np.exp(-(FINE**2) / 2)
     slope = shift - residuals @ (FINE * weights) / weights.sum()
-    bounded = meets_bound(residuals)
     return image_of(residuals, np.where(bounded, 0, slope)), bounded

@@ -8,15 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 
 from laplacebook.base.weights import pareto_k
-from laplacebook.beyond.along_lines import (
-    FALLEN,
-    FINE,
-    FLOOR,
-    image_of,
-    interpolated,
-    meets_bound,
-    residuals_of,
-)
+from laplacebook.beyond.along_lines import FALLEN, FINE, FLOOR, Lines, image_of, interpolated
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import fitted_log_mean, moved, polynomial, standardized
@@ -90,9 +82,9 @@ class SkewedEffects:
             return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
         number = int(np.clip(LINES // offset.shape[1], FEWEST, MOST))
         chosen = np.unique(order[systematic(log_weights[order], number)])
-        residuals = residuals_of(effects, nodes.at(chosen))
+        residuals, cliffs = Lines.of(effects, nodes.at(chosen))
         near = nearest(nodes.hyper[chosen], nodes.hyper)[index]
-        bounded = meets_bound(residuals).any(axis=0)
+        bounded = cliffs.any(axis=0)
         sides = has_fallen(ratios, odd)
         whole = ~sides.any(axis=0)  # where one of a pair has no density they tell no slope
         x, near, odd = offset[whole] / nodes.deviations[index[whole]], near[whole], odd[whole]

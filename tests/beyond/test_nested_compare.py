@@ -1,6 +1,7 @@
 """Nested fits among the models that are compared, and what takes only one Gaussian."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -93,12 +94,14 @@ def counts(y=None):
         numpyro.sample("y", dist.Poisson(np.exp(1.0) ** z), obs=y)
 
 
-def test_a_doubt_names_the_effect_and_is_told_wherever_the_fit_goes(fit):
+def test_a_doubt_is_told_wherever_the_fit_goes_and_names_the_effect(fit):
     assert fit.doubt is None
     doubtful = lb.nested(counts, np.array([0, 0, 3, 2]), over="tau")
-    assert "moves the mean of z[" in doubtful.doubt
+    assert "far from Gaussian" in doubtful.doubt
+    skewer = replace(doubtful.skewed, image=doubtful.skewed.image - [[[0], [0], [2], [0]]])
+    assert "skewness moves the mean of z[2] by 2" in replace(doubtful, skewed=skewer).doubt
     assert f"doubtful: {doubtful.doubt}" in repr(doubtful)
-    with pytest.warns(lb.DoubtfulFit, match="moves the mean of z"):
+    with pytest.warns(lb.DoubtfulFit, match="far from Gaussian"):
         lb.predict(doubtful, key=jax.random.key(0), num_samples=100)
     told = lb.compare({"a": doubtful}).footer
     assert any("doubtful, the evidence may be far off: 'a'" in line for line in told)
