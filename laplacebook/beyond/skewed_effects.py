@@ -37,8 +37,9 @@ class SkewedEffects:
     -x^2/2 + r(x), x in standard deviations from the mode; the determinant of the others adds a slope, to
     first order (Rue, Martino and Chopin 2009, section 3.2.3, their simplified Laplace approximation). The
     slope is that which the log joint has at pairs of draws to both sides of the mode, less that along the
-    line. Together draws keep the Gaussian copula: each normal number x goes to the quantile of the skewed
-    marginal at its own probability.
+    line; pairs of which one has next to no density tell none, nor does a line that meets a bound. Together draws
+    keep the Gaussian copula: each normal number x goes to the quantile of the skewed marginal at its own
+    probability.
 
     Attributes:
         effects: the log joint.
