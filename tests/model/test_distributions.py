@@ -163,7 +163,7 @@ ASYMMETRIC = dist.MultivariateNormal(jnp.zeros(2), ROUNDED, **UNCHECKED)
 @pytest.mark.parametrize(
     "fn",
     [
-        dist.Poisson(0.0),
+        dist.Poisson(0.0, **UNCHECKED),
         dist.Categorical(logits=jnp.array([0.0, -jnp.inf]), **UNCHECKED),
         dist.Bernoulli(1.0),
         dist.TruncatedNormal(0.0, 1.0, low=0.0, high=2.0),
