@@ -19,7 +19,7 @@ TOGETHER = 16  # of them at one point of the hyperparameters
 LINES = 2048  # along which the log joint is followed, of all effects together
 FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
 HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
-_NOWHERE = -100.0  # nats, whatever the number of effects
+_NOWHERE = -100.0  # nats below the highest, whatever the number of effects
 _WIDER = 10  # times the distance of the highest ratios: no smooth law reaches so far down
 _LOWEST = np.log(0.1)  # of a mean ratio: less is noise
 _FAR = 0.15  # standard deviations of h: where the correction moves less, the first pairs are where it leads
@@ -332,7 +332,7 @@ def has_fallen(
         odd: likewise.
     """
     sides = ratios + np.log(2) - np.logaddexp(0, np.multiply.outer([-2, 2], odd))
-    near = sides[sides > _NOWHERE]
+    near = sides[sides > sides.max() + _NOWHERE]
     if not near.size:
         return np.ones(sides.shape, bool)
     high, highest = np.quantile(near, [0.9, 0.99])
