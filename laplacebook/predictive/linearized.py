@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
 from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced
-from laplacebook.base.quick import is_eager, jit_quickly
+from laplacebook.base.quick import is_eager, jit_quickly, most_rows
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.arguments import Call
@@ -140,10 +139,16 @@ def _told_by_rows(*args: Any) -> tuple[Linearized, Bool[Array, ""]] | None:
             _BARS.remove(bar)
 
 
-def _work_by_rows(_: ModelDensity, new: Call, mode: Float[Array, " D"], *__: Any) -> int:
-    """Numbers of the Jacobian, as if a row had as many outputs as are common."""
-    rows = (np.shape(leaf)[0] for leaf in jax.tree.leaves(new) if np.ndim(leaf))
-    return max(rows, default=0) * mode.size * _OUTPUTS
+def _work_by_rows(
+    _: ModelDensity,
+    new: Call,
+    mode: Float[Array, " D"],
+    __: Precision,
+    ___: str | None,
+    joint: bool,
+) -> int:
+    """Numbers of the Jacobian, or of its products if joint, as if a row had as many outputs as are common."""
+    return most_rows(new) * mode.size * (_OUTPUTS**2 if joint else _OUTPUTS)
 
 
 @partial(jit_quickly, work=_work_by_rows, half=True, static_argnames=["site", "joint"])
