@@ -134,10 +134,10 @@ class Chains(NamedTuple):
         chains, number, _ = self.draws.shape
         return f"by NUTS, {chains} chains of {number:,} draws"
 
-    def checks(self) -> list[str]:
-        """How good they are, in words."""
+    def checks(self, of_draws: float) -> list[str]:
+        """How good they are, in words; ``of_draws`` as a grid has it."""
         number = f"{self.divergences:,}" if self.divergences else "no"
-        known, estimate = np.isfinite(self.error), self.evidence
+        known, estimate = np.isfinite(self.error), self.evidence + Estimate(0.0, of_draws)
         return [
             f"r-hat up to {self.r_hat.max():.3f}, effective sample size {self.worth:,.0f} or more, {number} "
             f"divergence{'s' * (self.divergences != 1)}",

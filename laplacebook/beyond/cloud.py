@@ -122,6 +122,6 @@ class Cloud(NamedTuple):
         """By what its evidence is known, in words."""
         return "importance sampling" if self.is_weighted else "interpolation"
 
-    def checks(self) -> list[str]:
-        """How good it is, in words."""
-        return [f"log evidence {self.evidence} ({self.by})"]
+    def checks(self, of_draws: float) -> list[str]:
+        """How good it is, in words; ``of_draws`` as a grid has it."""
+        return [f"log evidence {self.evidence + Estimate(0.0, of_draws)} ({self.by})"]

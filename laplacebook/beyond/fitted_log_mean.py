@@ -68,7 +68,7 @@ def standardized(
         hyper: shape (K, H).
         log_weights: of them, shape (K,).
     """
-    weights = _shares(log_weights)
+    weights = shares(log_weights)
     away = hyper - weights @ hyper
     spread, axes = np.linalg.eigh((weights[:, None] * away).T @ away)
     return away @ axes / np.sqrt(np.maximum(spread, _RANK * spread[-1] + np.finfo(float).tiny))
@@ -81,12 +81,13 @@ def moved(points: Float[np.ndarray, "K H"], after: Float[np.ndarray, " K"]) -> f
         points: standardized with the weights before, shape (K, H).
         after: their other log weights, shape (K,).
     """
-    weights = _shares(after)
+    weights = shares(after)
     mean = weights @ points
     deviations = np.sqrt(weights @ (points - mean) ** 2)
     return float(max(abs(mean).max(), abs(deviations - 1).max()))
 
 
-def _shares(log_weights: np.ndarray) -> np.ndarray:
+def shares(log_weights: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
+    """The weights, which sum to one."""
     weights = np.exp(log_weights - log_weights.max())
     return weights / weights.sum()

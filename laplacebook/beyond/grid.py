@@ -73,9 +73,15 @@ class Grid(NamedTuple):
         """What it is, in words."""
         return f"on a grid of {len(self.place)} points"
 
-    def checks(self) -> list[str]:
-        """How good it is, in words."""
-        return [f"log evidence {self.log_evidence:.4f} (error of the grid about {self.error:.0e})"]
+    def checks(self, of_draws: float) -> list[str]:
+        """How good it is, in words.
+
+        Args:
+            of_draws: the standard error of the log evidence by the draws that correct it.
+        """
+        by_draws = f", of its correction {of_draws:.0e}" if of_draws else ""
+        error = f"error of the grid about {self.error:.0e}{by_draws}"
+        return [f"log evidence {self.log_evidence:.4f} ({error})"]
 
     def holds(self, hyper: Float[np.ndarray, " H"]) -> bool:
         """Whether one of its points is the nearest of the lattice to h."""

@@ -86,9 +86,9 @@ class NestedApproximation(ByDraws):
     Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid
     or stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS; those
     of all other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a standard error of
-    about a hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says
-    it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose quantiles have a few
-    hundredths.
+    about a hundredth of the standard deviation (of very skewed effects, and over weighted points and draws of NUTS,
+    :attr:`moment_error` says it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose
+    quantiles have a few hundredths.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
@@ -131,9 +131,10 @@ class NestedApproximation(ByDraws):
 
     @property
     def moment_error(self) -> float:
-        """The standard error of its means, in standard deviations, of draws of the hyperparameters."""
-        by_number = super().moment_error
-        return by_number if isinstance(self.grid, Grid) else max(by_number, self.grid.worth**-0.5)
+        """The standard error of its means, about, in standard deviations: of draws, and of pairs for the skewness."""
+        worth = np.inf if isinstance(self.grid, Grid) else self.grid.worth
+        by_pairs = np.hypot(self.skewed.error, self.skewed.evidence_error(self.grid.place))
+        return float(np.hypot(max(super().moment_error, worth**-0.5), by_pairs))
 
     @property
     def mean(self) -> dict[str, Array]:
@@ -299,7 +300,7 @@ class NestedApproximation(ByDraws):
             + ("" if skewed.is_corrected or k == -inf else " (too high: not corrected)"),
             *self._told_second_order(),
             *(["no skewness of so many effects is kept, but for their means"] * skewed.is_shift),
-            *grid.checks(),
+            *grid.checks(skewed.evidence_error(grid.place)),
             *improper_evidence(self.density),
             *self._told_modes(),
         ]

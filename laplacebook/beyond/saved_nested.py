@@ -64,7 +64,7 @@ def save(fit: Any, path: str | os.PathLike) -> None:
     arguments, observed = digests(fit.density, rows[0])
     skewed = {
         name: getattr(fit.skewed, name)
-        for name in ("chosen", "image", "index", "log_ratios", "expansion", "outside")
+        for name in ("chosen", "image", "index", "log_ratios", "expansion", "outside", "error")
     }
     arrays = {
         "start": fit.start,
@@ -106,7 +106,7 @@ def parse_nested(archive: Archive) -> StoredNested:
         _record(kind, of_grid),
         {name: skewed[name] for name in ("chosen", "index", "log_ratios")}
         | {name: skewed.get(name) for name in ("image", "expansion")}
-        | {"outside": float(skewed.get("outside", 0.0))},
+        | {name: float(skewed.get(name, 0.0)) for name in ("outside", "error")},
         arrays["start"],
         (arrays["log_likelihood"], arrays["log_prior"], within(arrays, _VALUE)),
         data_of(arrays),

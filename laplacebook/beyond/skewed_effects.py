@@ -11,7 +11,14 @@ from laplacebook.base.weights import pareto_k
 from laplacebook.beyond.along_lines import FALLEN, FINE, FLOOR, Lines, image_of, interpolated
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
-from laplacebook.beyond.fitted_log_mean import fitted_log_mean, moved, polynomial, standardized
+from laplacebook.beyond.fitted_log_mean import (
+    fitted_log_mean,
+    moved,
+    polynomial,
+    shares,
+    standardized,
+)
+from laplacebook.beyond.tilts import tilts
 
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
@@ -54,6 +61,7 @@ class SkewedEffects:
         expansion: of that logarithm to second order, a value with the same mean for each pair, shape (P,);
             None where the mean of ratios serves, or it is not known.
         outside: the share of the draws that lie beyond a bound that some effect meets.
+        error: the standard error of the means of the effects by the number of pairs, in standard deviations.
     """
 
     effects: Effects
@@ -64,6 +72,7 @@ class SkewedEffects:
     log_ratios: Float[np.ndarray, " P"]
     expansion: Float[np.ndarray, " P"] | None = None
     outside: float = 0.0
+    error: float = 0.0
 
     @classmethod
     def of(
@@ -79,7 +88,7 @@ class SkewedEffects:
         order = np.lexsort(nodes.hyper.T)
         picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
         index = np.repeat(picked, TOGETHER)
-        ratios, odd, offset = _pairs(effects, nodes, picked, 0)
+        ratios, odd, offset, normal = _pairs(effects, nodes, picked, 0)
         if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
             return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
         number = int(np.clip(LINES // offset.shape[1], FEWEST, MOST))
@@ -89,13 +98,13 @@ class SkewedEffects:
         bounded = cliffs.any(axis=0)
         sides = has_fallen(ratios, odd)
         whole = ~sides.any(axis=0)  # where one of a pair has no density they tell no slope
-        x, near, odd = offset[whole] / nodes.deviations[index[whole]], near[whole], odd[whole]
-        rest = odd[:, None] - _odd_part(residuals, near, x)
-        slope = np.sum(x * rest, axis=0) / max(1, len(x))
+        pairs = index[whole], normal[whole], offset[whole], odd[whole]
+        lines = residuals, near[whole]
+        slope, error = tilts(nodes, nodes.deviations, *pairs, *lines, bool(whole.all()))
         slope[bounded] = 0
         images = np.stack([image_of(one, slope) for one in residuals])
         outside = float(sides.mean()) if bounded.any() else 0.0
-        found = cls(effects, nodes, chosen, images, index, ratios, outside=outside)
+        found = cls(effects, nodes, chosen, images, index, ratios, None, outside, error)
         return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
 
     def led_on(
@@ -150,6 +159,19 @@ class SkewedEffects:
         """Whether the log marginal of the hyperparameters is."""
         known = self.image is not None and self.expansion is None
         return known and bool(self.pareto_k <= HOPELESS)
+
+    def evidence_error(self, places: Real[np.ndarray, "K H"]) -> float:
+        """The standard error of the log evidence by the number of pairs that correct it.
+
+        Args:
+            places: of the nodes, shape (K, H).
+        """
+        if not self.is_corrected:
+            return 0.0
+        here, there = self._terms(places, places)
+        left = np.exp(self.log_ratios - self.correction(places)[self.index])
+        of_pairs = np.linalg.lstsq(here.T, shares(self.nodes.log_marginal) @ there, rcond=None)[0]
+        return float(left.std() * np.linalg.norm(of_pairs))
 
     @cached_property
     def led(self) -> float:
@@ -288,8 +310,8 @@ def _polynomial(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
 
 def _pairs(
     effects: Effects, nodes: AnyConditional, picked: Int[np.ndarray, " n"], seed: int
-) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"], Float[np.ndarray, "P d"]]:
-    """What :func:`ratios_of` says of pairs at some nodes, and how far these are from the modes."""
+) -> tuple[np.ndarray, ...]:
+    """What :func:`ratios_of` says of pairs at some nodes, how far they are from the modes, and their normal vectors."""
     index = np.repeat(picked, TOGETHER)
     normal = np.random.default_rng(seed).standard_normal((len(index), nodes.mode.shape[1]))
     offset = nodes.offsets(index, normal)
@@ -297,7 +319,7 @@ def _pairs(
     middle = nodes.mode[picked][:, None]
     points = np.concatenate([middle + away, middle - away], axis=1)
     heights = effects.log_joint(nodes.hyper[picked], points)
-    return *ratios_of(nodes, index, np.sum(normal**2, axis=1), heights), offset
+    return *ratios_of(nodes, index, np.sum(normal**2, axis=1), heights), offset, normal
 
 
 def ratios_of(
@@ -365,16 +387,6 @@ def nearest(
     scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
     away = cdist(hyper / scale, points / scale)
     return np.argmax(away <= (1 + _AS_NEAR) * away.min(axis=1, keepdims=True), axis=1)
-
-
-def _odd_part(
-    residuals: Float[np.ndarray, "J d G"], near: Int[np.ndarray, " P"], x: Float[np.ndarray, "P d"]
-) -> Float[np.ndarray, "P d"]:
-    """That of r, as the lines of the nearest points tell it."""
-    odd, found = (residuals - residuals[..., ::-1]) / 2, np.empty_like(x)
-    for j in np.unique(near):
-        found[near == j] = interpolated(odd[j], x[near == j])
-    return found
 
 
 def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -1,0 +1,61 @@
+"""The slope that tilts each marginal of the effects, as pairs of draws tell it."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from laplacebook.beyond.along_lines import FINE, interpolated
+from laplacebook.beyond.dense_conditional import AnyConditional
+
+_PAIRS = 4  # for each effect, at least, where a linear function of all is fitted
+
+
+def tilts(
+    nodes: AnyConditional,
+    deviations: Float[np.ndarray, "K d"],
+    index: Int[np.ndarray, " P"],
+    normal: Float[np.ndarray, "P d"],
+    offset: Float[np.ndarray, "P d"],
+    odd: Float[np.ndarray, " P"],
+    residuals: Float[np.ndarray, "J d G"],
+    near: Int[np.ndarray, " P"],
+    is_whole: bool,
+) -> tuple[Float[np.ndarray, " d"], float]:
+    """The mean of x_i (s - r_i(x_i)), with s the odd part of the log joint and r_i that along the line of effect i.
+
+    What has a known mean with every x_i is taken out of s first, and leaves less to chance: each r_j beside its slope,
+    and a linear function of the normal vectors. A third to a half of the standard error is left.
+
+    Args:
+        nodes: the Gaussian approximations at K points of the hyperparameters.
+        deviations: of these, which are known already, shape (K, d).
+        index: at which of them each pair is, shape (P,).
+        normal: of which the pairs were made, shape (P, d).
+        offset: how far they are from the modes, shape (P, d); in standard deviations this is x.
+        odd: s of each pair, shape (P,).
+        residuals: of the lines, at J of the points, as :class:`~laplacebook.beyond.along_lines.Lines` has them.
+        near: which of these is nearest to each pair, shape (P,).
+        is_whole: whether these are all pairs that were drawn, of which alone means are known.
+
+    Returns:
+        The slopes, shape (d,), and their standard error.
+    """
+    x = offset / deviations[index]
+    number, size = x.shape
+    of_lines = (residuals - residuals[..., ::-1]) / 2
+    along = np.empty_like(x)
+    for j in np.unique(near):
+        along[near == j] = interpolated(of_lines[j], x[near == j])
+    if not is_whole:
+        told = x * (odd[:, None] - along)
+        return told.sum(axis=0) / max(1, number), float(told.std() / max(1, number) ** 0.5)
+    weights = np.exp(-(FINE**2) / 2)
+    own = (of_lines @ (FINE * weights) / weights.sum())[near]
+    left = odd - np.sum(along - own * x, axis=1)
+    linear = np.zeros(size)
+    if _PAIRS * size <= number:
+        linear = np.linalg.solve(normal.T @ normal, normal.T @ left)
+        left = left - normal @ linear
+    where, back = np.unique(index, return_inverse=True)
+    known = nodes.offsets(where, np.tile(linear, (len(where), 1))) / deviations[where]
+    slope = np.mean(known[back] - own, axis=0) + x.T @ left / number
+    return slope, float(left.std() / number**0.5)

@@ -1,0 +1,58 @@
+"""The slopes of skewed marginals are told by pairs of draws, with the error that is stated."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+import laplacebook as lb
+from laplacebook.beyond import skewed_effects
+from laplacebook.beyond.along_lines import FINE
+from laplacebook.beyond.dense_conditional import Conditional
+from laplacebook.beyond.tilts import tilts
+
+
+def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
+    """Two effects correlated by 0.8; where the pairs are not all that were drawn, the mean over them is told."""
+    root = np.diag([2.0, 5.0]) @ np.array([[0.6, 0.0], [0.8, 1.0]]).T
+    nodes = Conditional(np.zeros((2, 1)), np.zeros(2), np.zeros((2, 2)), np.array([root.T] * 2))
+    deviations, index = np.array([[2.0, 5.0]] * 2), np.repeat([0, 1], 500)
+    normal = np.random.default_rng(0).standard_normal((1000, 2))
+    offset = nodes.offsets(index, normal)
+    cubes, linear = np.array([0.3, -0.2]), np.array([0.5, 0.7])
+    odd = (offset / deviations[0]) ** 3 @ cubes + normal @ linear
+    residuals = np.broadcast_to(cubes[:, None] * FINE**3, (1, 2, FINE.size))
+    given = nodes, deviations, index, normal, offset, odd, residuals, np.zeros(1000, int)
+    slopes = 0.8 * 3 * cubes[::-1] + linear @ root.T / deviations[0]  # E x^4 = 3
+    found, error = tilts(*given, True)
+    np.testing.assert_allclose(found, slopes, atol=2e-3)  # lines are interpolated
+    assert error < 2e-4
+    by_chance, larger = tilts(*given, False)
+    assert larger > 0.02
+    np.testing.assert_allclose(by_chance, slopes, atol=4 * larger)
+
+
+def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
+    """Of effects as skewed as logarithms of times."""
+    rng, pairs = np.random.default_rng(3), skewed_effects._pairs
+    group = np.repeat(np.arange(8), 3)
+    y = np.exp(rng.normal(0, 0.5, 8))[group] * rng.weibull(1.5, 24)
+
+    def times(y):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        level = numpyro.sample("level", dist.Normal(0, 5))
+        u = numpyro.sample("u", dist.Normal(level, s).expand([8]))
+        numpyro.sample("y", dist.Weibull(jnp.exp(u[group]), 0.7), obs=y)
+
+    fits = []
+    for k in range(8):
+        with monkeypatch.context() as other:
+            other.setattr(skewed_effects, "_pairs", lambda *a: pairs(*a[:-1], a[-1] + 2 * k))  # noqa: B023
+            fits.append(lb.nested(times, y))
+    means = [np.asarray(fit.mean["u"]) / np.asarray(fit.standard_deviation["u"]) for fit in fits]
+    spread = np.std(means, axis=0, ddof=1).mean()
+    assert spread / 2 < np.mean([fit.moment_error for fit in fits]) < 3 * spread
+    spread = np.std([float(fit.log_evidence) for fit in fits], ddof=1)
+    told = [fit.skewed.evidence_error(fit.grid.place) for fit in fits]
+    assert spread / 3 < np.mean(told) < 3 * spread
+    assert f", of its correction {told[-1]:.0e})" in str(fits[-1])
