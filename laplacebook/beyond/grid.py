@@ -79,7 +79,7 @@ class Grid(NamedTuple):
         Args:
             of_draws: the standard error of the log evidence by the draws that correct it.
         """
-        by_draws = f", of its correction {of_draws:.0e}" if of_draws else ""
+        by_draws = f", of the draws that correct it {of_draws:.0e}" if of_draws else ""
         error = f"error of the grid about {self.error:.0e}{by_draws}"
         return [f"log evidence {self.log_evidence:.4f} ({error})"]
 

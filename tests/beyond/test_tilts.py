@@ -55,4 +55,4 @@ def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
     spread = np.std([float(fit.log_evidence) for fit in fits], ddof=1)
     told = [fit.skewed.evidence_error(fit.grid.place) for fit in fits]
     assert spread / 3 < np.mean(told) < 3 * spread
-    assert f", of its correction {told[-1]:.0e})" in str(fits[-1])
+    assert f", of the draws that correct it {told[-1]:.0e})" in str(fits[-1])
