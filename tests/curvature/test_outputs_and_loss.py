@@ -53,15 +53,33 @@ def density_of(family, *more):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_loss_of_the_outputs_is_minus_the_log_likelihood(family):
-    density = density_of(family)
-    eta, loss = split_likelihood(density, u)
-    outputs = eta(u)
-    assert loss(outputs) == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
-    there = u.at[1].add(0.3)
-    assert loss(eta(there)) == pytest.approx(-float(density.terms(there).log_likelihood), rel=1e-12)
-    curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(outputs))
-    assert (curvature[0] > -1e-12) == FAMILIES[family][3]
+def test_the_loss_of_the_outputs_is_minus_the_log_likelihood_of_all_rows_and_of_each(family):
+    density, (_, _, width, convex) = density_of(family), FAMILIES[family]
+    by_row = family != "masked"
+    rows = rows_of(density) if by_row else None
+    if by_row:
+        assert (rows.number, rows.carried) == (7, (True, True))
+
+    @jax.jit
+    def found(density, u):
+        eta, loss = split_likelihood(density, u)
+
+        def one(index):
+            eta, loss = split_likelihood(rows.take(index[None]), u)
+            return eta(u), loss(eta(u))
+
+        points = u, u.at[1].add(0.3)
+        pairs = [(loss(eta(at)), -density.terms(at).log_likelihood) for at in points]
+        each = jax.vmap(one)(jnp.arange(7)) if by_row else None
+        return pairs, jax.hessian(loss)(eta(u)), each
+
+    pairs, curvature, each = found(density, u)
+    np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-12)
+    assert (np.linalg.eigvalsh(curvature)[0] > -1e-12) == convex
+    if by_row:
+        outputs, losses = each
+        assert outputs.shape == (7, width)
+        assert losses.sum() == pytest.approx(float(pairs[0][1]), rel=1e-12)
 
 
 def test_the_model_is_run_four_times_for_the_curvature_of_its_rows(monkeypatch):
@@ -75,23 +93,7 @@ def test_the_model_is_run_four_times_for_the_curvature_of_its_rows(monkeypatch):
     assert len(runs) == 4
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"masked"}))
-def test_the_rows_add_up(family):
-    density = density_of(family)
-    rows = rows_of(density)
-    assert (rows.number, rows.carried) == (7, (True, True))
-
-    def one(index):
-        eta, loss = split_likelihood(rows.take(index[None]), u)
-        return eta(u), loss(eta(u))
-
-    outputs, losses = jax.vmap(one)(jnp.arange(7))
-    assert outputs.shape == (7, FAMILIES[family][2])
-    assert losses.sum() == pytest.approx(-float(density.terms(u).log_likelihood), rel=1e-12)
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_the_curvature_of_classes_keeps_its_digits_where_one_is_all_but_certain(label):
+def test_the_curvature_of_classes_keeps_its_digits_where_one_is_all_but_certain():
     """p (1 - p) of a probability of 0.999994 is known to two digits in single precision."""
     logits = np.array([12.0, 0.0, -3.0])
 
@@ -102,12 +104,18 @@ def test_the_curvature_of_classes_keeps_its_digits_where_one_is_all_but_certain(
     p = np.exp(logits) / np.exp(logits).sum()
     exact = np.diag(p) - np.outer(p, p)
     exact[0, 0] = p[0] * (p[1] + p[2])
-    with single_precision():
-        density = ModelDensity.of(classes, (np.array(label),))
-        eta, loss = split_likelihood(density, jnp.zeros(3))
-        found = jax.hessian(loss)(eta(jnp.zeros(3)))
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, exact, rtol=3e-6)
+
+    @jax.jit
+    def curvature(density, u):
+        eta, loss = split_likelihood(density, u)
+        return jax.hessian(loss)(eta(u))
+
+    for label in (0, 1):
+        with single_precision():
+            density = ModelDensity.of(classes, (np.array(label),))
+            found = curvature(density, jnp.zeros(3))
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, exact, rtol=3e-6)
 
 
 def test_a_factor_and_a_prior_alone_are_refused():

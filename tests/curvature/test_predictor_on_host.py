@@ -9,7 +9,7 @@ from laplacebook.curvature import linear_predictor
 from laplacebook.curvature.predictor_on_host import PredictorOnHost, features_of
 from laplacebook.curvature.rows_on_host import Rows
 from laplacebook.model.density import ModelDensity
-from tests.curvature.test_linear_predictor import X, horseshoe, intercept, row_vector, student_t
+from tests.curvature.test_linear_predictor import X, horseshoe, intercept, row_vector
 
 
 def intercept_among_the_features(x):
@@ -21,7 +21,7 @@ def all_sizes(monkeypatch):
     monkeypatch.setattr(linear_predictor, "LARGE", X.size)
 
 
-@pytest.mark.parametrize("model", [intercept, horseshoe, student_t], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model", [intercept, horseshoe], ids=lambda m: m.__name__)
 def test_they_are_those_of_jax(model):
     density = ModelDensity.of(model, (X,))
     features = features_of(density, 200)

@@ -10,6 +10,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.fit.by_site import table_by_site
+from laplacebook.model.density import ModelDensity
 
 RNG = np.random.default_rng(0)
 Y, TABLE = RNG.normal(size=2_500), RNG.normal(size=(8, 8))
@@ -78,7 +79,9 @@ def many(y):
 
 
 def test_many_long_sites_are_ten():
-    said = repr(lb.laplace(many, jnp.zeros(1), structure="diagonal"))
+    density = ModelDensity.of(many, (jnp.zeros(1),))
+    numbers = {f"z{i}": np.ones(51) for i in range(12)}
+    said = repr(table_by_site(density, {"mode": numbers, "sd": numbers}))
     assert "z9 (51" in said and "z10" not in said
     assert "... and 2 more sites of more than 50 numbers each" in said
 

@@ -57,11 +57,6 @@ def by_name(columns, y):
         numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def moved(features, y, low):
-    at = numpyro.sample("at", dist.Uniform(low, low + 4))
-    logistic(features + at, y)
-
-
 class Growing:
     """Rows that come while the others are read."""
 
@@ -74,20 +69,9 @@ class Growing:
             yield FEW[40:], CLASSES[40:]
 
 
-class Noisy:
-    """Rows with other noise in each pass."""
-
-    rng = np.random.default_rng(0)
-
-    def __iter__(self):
-        yield FEW + 1e-3 * self.rng.normal(size=FEW.shape), CLASSES
-
-
 A, B = FEW.T
 SORTED = FEW.copy()
 SORTED[:40] = FEW[0]
-MISSING = FEW.copy()
-MISSING[90, 1] = np.nan
 REFUSED = {
     "once": (logistic, iter([(FEW, CLASSES)]), ValueError, "an iterator"),
     "an array": (logistic, FEW, ValueError, r"chunks is a ndarray.*laplacebook\.Chunks"),
@@ -140,12 +124,6 @@ REFUSED = {
         lb.UnsupportedModel,
         "sites of chunk 1|not the sum",
     ),
-    "support": (
-        moved,
-        [(FEW[:40], CLASSES[:40], jnp.array(-2.0)), (FEW[40:], CLASSES[40:], jnp.array(-1.0))],
-        lb.UnsupportedModel,
-        "support",
-    ),
     "data beside their support": (
         logistic,
         [(FEW[:40], CLASSES[:40]), (FEW[40:80], 2 * CLASSES[40:80])],
@@ -153,18 +131,11 @@ REFUSED = {
         r"outside\s+the\s+support",
     ),
     "growing": (logistic, Growing(), lb.LaplaceError, "change between passes"),
-    "noisy": (logistic, Noisy(), lb.LaplaceError, "."),
     "large": (
         logistic,
         lb.Chunks(np.zeros((2, 3001)), np.zeros(2), size=1),
         lb.UnsupportedModel,
         "3,001 coordinates",
-    ),
-    "NaN": (
-        logistic,
-        lb.Chunks(MISSING, CLASSES, size=40),
-        lb.NonFinite,
-        r"'features'\s+has\s+1\s+NaN",
     ),
     "jump": (jump, lb.Chunks(FEW, CLASSES, size=40), lb.NotConverged, "follow its own gradient"),
     "collinear": (

@@ -15,17 +15,17 @@ from tests.models import logistic
 def test_a_million_rows():
     """The mode solves the score equations; the precision is 1 + X' diag(p (1 - p)) X (Bishop 4.143)."""
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(1_000_000, 20))
-    y = rng.random(1_000_000) < 1 / (1 + np.exp(-features @ np.linspace(-1, 1, 20)))
+    features = rng.normal(size=(1_000_000, 4))
+    y = rng.random(1_000_000) < 1 / (1 + np.exp(-features @ np.linspace(-1, 1, 4)))
     approx = lb.laplace(logistic, features, y)
     w = np.asarray(approx.mode["w"])
     p = 1 / (1 + np.exp(-features @ w))
-    precision = np.eye(20) + features.T @ (features * (p * (1 - p))[:, None])
+    precision = np.eye(4) + features.T @ (features * (p * (1 - p))[:, None])
     score = features.T @ (y - p) - w
     np.testing.assert_allclose(approx.precision.matrix, precision, rtol=1e-9, atol=1e-6)
     assert np.sqrt(score @ np.linalg.solve(precision, score)) < 1e-7
-    log_joint = y @ np.log(p) + (~y) @ np.log1p(-p) - w @ w / 2 - 10 * np.log(2 * np.pi)
-    exact = log_joint + 10 * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1] / 2
+    log_joint = y @ np.log(p) + (~y) @ np.log1p(-p) - w @ w / 2 - 2 * np.log(2 * np.pi)
+    exact = log_joint + 2 * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1] / 2
     assert approx.log_evidence == pytest.approx(exact, rel=1e-9)
 
 

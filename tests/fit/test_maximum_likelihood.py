@@ -11,7 +11,7 @@ import statsmodels.api as sm
 import laplacebook as lb
 from laplacebook.fit.maximum_likelihood import maximum_log_likelihood
 from laplacebook.model.density import LikelihoodDensity
-from tests.models import coin, line, normal, redundant
+from tests.models import coin, normal, redundant
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
 HEADS = np.ones(9)
@@ -20,8 +20,6 @@ X = sm.add_constant(RNG.normal(size=(60, 2)))
 ETA = X @ [0.3, -0.8, 0.5]
 REAL = ETA + 0.7 * RNG.normal(size=60)
 BINARY = (RNG.uniform(size=60) < 1 / (1 + np.exp(-ETA))).astype(float)
-COUNTS = RNG.poisson(np.exp(ETA))
-SEPARABLE = (X[:, 1] > 0).astype(float)
 
 
 def weights(features):
@@ -42,32 +40,19 @@ def logistic(features, y):
         numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def counts(features, y):
-    rate = np.e ** (features @ weights(features))
-    with numpyro.plate("N", len(y)):
-        numpyro.sample("y", dist.Poisson(rate), obs=y)
-
-
 def hierarchical(y):
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     mean = numpyro.sample("mean", dist.Normal(0, scale).expand([len(y)]).to_event(1))
     numpyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("model", "y", "peer", "space"),
-    [
-        (logistic, BINARY, lambda: sm.Logit(BINARY, X).fit(disp=0, tol=1e-12), "unconstrained"),
-        (
-            counts,
-            COUNTS,
-            lambda: sm.GLM(COUNTS, X, sm.families.Poisson()).fit(tol=1e-14),
-            "constrained",
-        ),
-    ],
-)
-def test_generalised_linear_models_equal_statsmodels(model, y, peer, space):
-    fit, exact = lb.maximum_likelihood(model, X, y, space=space), peer()
+@pytest.fixture(scope="module")
+def of_classes():
+    return lb.maximum_likelihood(logistic, X, BINARY)
+
+
+def test_a_generalised_linear_model_equals_statsmodels(of_classes):
+    fit, exact = of_classes, sm.Logit(BINARY, X).fit(disp=0, tol=1e-12)
     np.testing.assert_allclose(fit.mode["w"], exact.params, rtol=1e-6)
     np.testing.assert_allclose(fit.standard_deviation["w"], exact.bse, rtol=1e-6)
     np.testing.assert_allclose(fit.covariance, exact.cov_params(), rtol=1e-6)
@@ -77,6 +62,7 @@ def test_generalised_linear_models_equal_statsmodels(model, y, peer, space):
 
 @pytest.mark.parametrize("space", ["unconstrained", "constrained"])
 def test_least_squares_with_unknown_noise(space):
+    """Neither the priors matter, which are far away, nor the Jacobian."""
     fit, exact = lb.maximum_likelihood(linear, X, REAL, space=space), sm.OLS(REAL, X).fit()
     variance = exact.ssr / len(REAL)  # statsmodels' own scale divides by N - 3
     np.testing.assert_allclose(fit.mode["w"], exact.params, rtol=1e-6)
@@ -88,56 +74,43 @@ def test_least_squares_with_unknown_noise(space):
         np.testing.assert_allclose(fit.standard_deviation["sd"], np.sqrt(variance / 120), rtol=1e-6)
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
-def test_the_prior_does_not_matter(space):
-    one, other = (
-        lb.maximum_likelihood(coin, COIN, *np.array(prior), space=space)
-        for prior in ((2.0, 2.0), (0.5, 40.0))
-    )
-    for fit in (one, other):
-        assert fit.mode["theta"] == pytest.approx(8 / 9, rel=1e-9)
-        assert fit.log_prior == 0
-    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-9)
-
-
 def test_it_prints_what_it_is():
     text = repr(lb.maximum_likelihood(normal, REAL, start={"mean": 0.0, "sd": 1.0}))
     assert text.startswith("Maximum likelihood fit of normal, unconstrained space, D = 2")
     assert "constant: the priors of 'mean' and 'sd' are left out" in text
     assert "mode certified" in text
-    assert "left out" not in repr(lb.laplace(coin, COIN))
 
 
-BOTH = ("unconstrained", "constrained")
-#: model, arguments, what is said, and in which spaces: those of real numbers are one
+#: model, arguments, what is said, and in which space
 NO_MAXIMUM = [
-    (coin, (HEADS,), ("theta", "(all heads)|infinity"), BOTH),
-    (redundant, (HEADS,), ("is flat along -1 a", "collinear"), BOTH[:1]),
-    (logistic, (X, SEPARABLE), ("w[0]", "separable"), BOTH[:1]),
-    (line, (X[:, [0, 0]], REAL), ("is flat along", "w[1]"), BOTH[1:]),
+    (coin, HEADS, ("theta", "(all heads)|infinity"), "unconstrained"),
+    (coin, HEADS, ("edge of the support of 'theta'", "(all heads)"), "constrained"),
+    (redundant, HEADS, ("is flat along -1 a", "collinear"), "unconstrained"),
     (
         normal,
-        (HEADS,),
+        HEADS,
         ("curves upwards along|edge of the support", "sd", "observation|at zero"),
-        BOTH,
+        "unconstrained",
     ),
-    (hierarchical, (REAL[:3],), ("is flat along", "scale", "(a hierarchical model)"), BOTH),
+    (
+        hierarchical,
+        REAL[:3],
+        ("is flat along", "scale", "(a hierarchical model)"),
+        "unconstrained",
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "args", "phrases", "space"),
-    [(*case, space) for *case, spaces in NO_MAXIMUM for space in spaces],
-)
-def test_no_maximum_is_refused_and_no_prior_is_blamed(model, args, phrases, space):
+@pytest.mark.parametrize(("model", "y", "phrases", "space"), NO_MAXIMUM)
+def test_no_maximum_is_refused_and_no_prior_is_blamed(model, y, phrases, space):
     with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite)) as caught:
-        lb.maximum_likelihood(model, *args, space=space)
+        lb.maximum_likelihood(model, y, space=space)
     text = " ".join(str(caught.value).split())
     for phrase in (*phrases, "log likelihood", "use laplace", "Likely causes:"):
         assert any(part in text for part in phrase.split("|"))
     assert "proper prior" not in text
     assert "log joint" not in text
-    quiet = lb.maximum_likelihood(model, *args, space=space, throw=False)
+    quiet = lb.maximum_likelihood(model, y, space=space, throw=False)
     assert not quiet.certificate.converged
     assert np.isnan(quiet.log_likelihood)
 
@@ -147,8 +120,6 @@ def test_what_laplace_refuses_is_refused():
         lb.maximum_likelihood(coin, COIN, space="other")
     with pytest.raises(ValueError, match="start must name"):
         lb.maximum_likelihood(coin, COIN, start={"p": 0.5})
-    with pytest.raises(lb.NonFinite, match="'y'"):
-        lb.maximum_likelihood(coin, np.append(COIN, np.nan))
     with pytest.raises(lb.UnsupportedModel, match="no latent site"):
         lb.maximum_likelihood(lambda: numpyro.sample("y", dist.Normal(0, 1), obs=0.0))
 
@@ -167,8 +138,8 @@ def test_within_vmap_and_grad():
     np.testing.assert_allclose(slopes, np.full((2, 9), 1 / 9), rtol=1e-6)
 
 
-def test_a_file_knows_that_it_has_no_prior(tmp_path):
-    fit, path = lb.maximum_likelihood(logistic, X, BINARY), tmp_path / "fit.npz"
+def test_a_file_knows_that_it_has_no_prior(of_classes, tmp_path):
+    fit, path = of_classes, tmp_path / "fit.npz"
     fit.save(path)
     loaded = lb.load(path, logistic, X, BINARY)
     assert repr(loaded) == repr(fit)
@@ -177,32 +148,25 @@ def test_a_file_knows_that_it_has_no_prior(tmp_path):
         lb.load(path, logistic, X, 1 - BINARY)
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
-def test_the_highest_log_likelihood_from_a_posterior_mode(space):
-    approx = lb.laplace(logistic, X, BINARY, space=space)
+def test_the_highest_log_likelihood_from_a_posterior_mode(of_classes):
+    approx = lb.laplace(logistic, X, BINARY)
     highest = maximum_log_likelihood(approx)
-    exact = lb.maximum_likelihood(logistic, X, BINARY).log_likelihood
     assert highest.certificate.converged
-    np.testing.assert_allclose(highest.log_likelihood, exact, rtol=1e-9)
+    np.testing.assert_allclose(highest.log_likelihood, of_classes.log_likelihood, rtol=1e-9)
     assert highest.log_likelihood > approx.log_likelihood + 1
 
 
 @pytest.mark.parametrize(
-    ("model", "args", "supremum"),
-    [
-        (coin, (HEADS,), 0),
-        (logistic, (X, SEPARABLE), 0),
-        (hierarchical, (REAL[:3] + 3,), -2.756816),
-    ],
+    ("model", "y", "supremum"), [(coin, HEADS, 0), (hierarchical, REAL[:3] + 3, -2.756816)]
 )
-def test_a_maximum_that_is_not_attained_is_not_certified(model, args, supremum):
-    highest = maximum_log_likelihood(lb.laplace(model, *args))
+def test_a_maximum_that_is_not_attained_is_not_certified(model, y, supremum):
+    highest = maximum_log_likelihood(lb.laplace(model, y))
     assert not highest.certificate.converged
     assert highest.log_likelihood == pytest.approx(supremum, abs=1e-4)
 
 
 def test_the_highest_log_likelihood_of_a_failed_fit_is_no_number():
-    highest = maximum_log_likelihood(lb.laplace(coin, np.append(COIN, np.nan), throw=False))
+    highest = maximum_log_likelihood(lb.laplace(coin, np.append(COIN[1:], np.nan), throw=False))
     assert np.isnan(highest.log_likelihood)
     assert not highest.certificate.converged
 
@@ -212,13 +176,11 @@ def bounded(y):
     numpyro.sample("y", dist.Normal(mean, 1.0).expand([len(y)]).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
-def test_the_support_of_a_prior_remains(space):
-    assert lb.maximum_likelihood(bounded, REAL, space=space).mode["mean"] == pytest.approx(
-        REAL.mean(), rel=1e-6
-    )
+def test_the_support_of_a_prior_remains():
+    inside = lb.maximum_likelihood(bounded, REAL)
+    assert inside.mode["mean"] == pytest.approx(REAL.mean(), rel=1e-6)
     with pytest.raises((lb.NotConverged, lb.NotPositiveDefinite), match="log likelihood"):
-        lb.maximum_likelihood(bounded, REAL + 3, space=space)
+        lb.maximum_likelihood(bounded, REAL + 3)
 
 
 def test_outside_of_the_support_there_is_no_likelihood():

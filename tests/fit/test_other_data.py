@@ -153,7 +153,7 @@ def test_a_file_of_an_earlier_package_is_checked_as_it_was(tmp_path):
     assert "log likelihood" in told(path, centre, Y + 0.1)
 
 
-@pytest.mark.parametrize("change", [0.008, -0.008, 0.012, -0.012])
+@pytest.mark.parametrize("change", [0.008, 0.012, -0.012])
 def test_a_hundredth_of_the_curvature_counts(change, tmp_path):
     """Along (1, -1) the fit's A^-1 s has no part but for the directions beside the first."""
     path = tmp_path / "fit.npz"

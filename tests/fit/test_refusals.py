@@ -59,15 +59,7 @@ def stopped(y):
     numpyro.sample("y", dist.Normal(jax.lax.stop_gradient(x), 0.1), obs=y)
 
 
-def change_point(y):
-    tau = numpyro.sample("tau", dist.Uniform(0, len(y) - 1))
-    level = numpyro.sample("level", dist.Normal(0, 5).expand([2]).to_event(1))
-    mean = jnp.where(jnp.arange(len(y)) < tau, level[0], level[1])
-    numpyro.sample("y", dist.Normal(mean, 1).to_event(1), obs=y)
-
-
 COLLINEAR = np.c_[FEATURES, FEATURES.sum(1)]
-HEADS = RNG.random(50) < 0.5
 #: model, arguments, the error, what its message has to say
 REFUSED = [
     (
@@ -77,12 +69,6 @@ REFUSED = [
         ["jumps", "w[0] (by 2)", "dist.Laplace"],
     ),
     (flat_logistic, (FEATURES, FEATURES[:, 0] > 0), lb.NotConverged, ["levels off", "separable"]),
-    (
-        flat_logistic,
-        (COLLINEAR, HEADS),
-        lb.NotPositiveDefinite,
-        ["flat along -1 w[0] -1 w[1] +1 w[2]"],
-    ),
     (
         flat_regression,
         (COLLINEAR, FEATURES[:, 0]),
@@ -99,17 +85,10 @@ REFUSED = [
         flat_normal,
         (np.full(4, 2.0),),
         lb.NotConverged,
-        ["edge of the support of 'sd'", "shrink to zero", "repeated"],
+        ["edge of the support of 'sd'", "shrink to zero", "a repeated or single observation"],
     ),
-    (flat_normal, (np.array([2.0]),), lb.LaplaceError, ["sd", "single observation"]),
     (rounded, (3.0,), lb.NotConverged, ["does not follow its own gradient", "round"]),
     (stopped, (3.0,), lb.NotConverged, ["does not follow its own gradient", "stop_gradient"]),
-    (
-        change_point,
-        (np.repeat([0.0, 6.0], [12, 8]) + 0.5 * RNG.normal(size=20),),
-        lb.NotConverged,
-        ["does not follow its own gradient", "a change point"],
-    ),
 ]
 
 
@@ -126,10 +105,9 @@ def test_it_is_refused_with_a_reason(model, args, error, phrases):
         assert phrase in message
 
 
-@pytest.mark.parametrize("model", [rounded, stopped])
-def test_what_does_not_follow_its_gradient_is_nan_in_a_compiled_fit(model):
+def test_what_does_not_follow_its_gradient_is_nan_in_a_compiled_fit():
     """As what is refused for other reasons is in test_laplace.py and test_fool.py."""
-    assert np.isnan(jax.jit(lb.laplace, static_argnums=0)(model, 3.0).log_evidence)
+    assert np.isnan(jax.jit(lb.laplace, static_argnums=0)(rounded, 3.0).log_evidence)
 
 
 def test_what_was_advised_works():
@@ -165,14 +143,15 @@ ROUNDED = {
 @pytest.mark.parametrize("refusal", ROUNDED)
 def test_what_rounding_may_cause_names_the_type(refusal):
     model, options = ROUNDED[refusal]
-    told = {}
-    for bits in (32, 64):
+    run = functools.partial(lb.laplace, model, np.zeros(1)[0], **options)
+    with pytest.raises(lb.LaplaceError) as refused:
+        in_single_precision(run)
+    told = " ".join(str(refused.value).split())
+    assert "This is float32: also try numpyro.enable_x64()." in told
+    if refusal == "at an edge":
         with pytest.raises(lb.LaplaceError) as refused:
-            run = functools.partial(lb.laplace, model, np.zeros(1)[0], **options)
-            in_single_precision(run) if bits == 32 else run()
-        told[bits] = " ".join(str(refused.value).split())
-    assert "This is float32: also try numpyro.enable_x64()." in told[32]
-    assert "float32" not in told[64]
+            run()
+        assert "float32" not in str(refused.value)
 
 
 def test_single_precision_recommends_double():
@@ -190,8 +169,6 @@ def test_single_precision_recommends_double():
 
 SINGLE = {
     "coin": (coin, (np.repeat([1, 0], [8, 1]).astype(np.float32),)),
-    "regression": (flat_regression, (np.float32(FEATURES), np.float32(FEATURES[:, 0] + 1))),
-    "classes": (flat_logistic, (np.float32(FEATURES), HEADS)),
     "normal": (flat_normal, (np.float32(EFFECTS),)),
 }
 

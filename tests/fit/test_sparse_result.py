@@ -68,10 +68,9 @@ def test_it_says_that_it_is_sparse(fit):
     assert "hessian curvature, sparse" in repr(fit)
 
 
-@pytest.mark.parametrize("size", [60, 4000])
-def test_a_flat_direction_is_named(size, monkeypatch):
-    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 100)  # all of which many coordinates take
-    y = RNG.normal(size=size)
+def test_a_flat_direction_of_many_coordinates_is_named(monkeypatch):
+    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 100)  # all of which they take
+    y = RNG.normal(size=1_600)
     with pytest.raises(lb.NotPositiveDefinite) as error:
         lb.laplace(two_fields, y, structure="sparse")
     said = re.sub(r"\s+", " ", str(error.value))

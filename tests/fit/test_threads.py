@@ -24,10 +24,9 @@ def mean(y):
 
 
 def one(number):
-    y = np.random.default_rng(number).poisson(2.0, 6)
-    fit = lb.laplace(mean, y[number % 3 :])
+    y = np.random.default_rng(number).poisson(2.0, 3)
+    fit = lb.laplace(mean, y[number % 2 :])
     found = [fit.log_evidence, lb.importance_sampling(fit, jax.random.key(number)).value]
-    found.append(lb.laplace(lb.marginalize(rate, "z"), y).log_evidence)
     if number % 3 == 0:
         found.append(lb.laplace(lb.marginalize(rate, "z", "sparse"), y).log_evidence)
     return [float(x) for x in found]
@@ -45,7 +44,7 @@ def often():
 @pytest.mark.usefixtures("often")
 def test_they_do_not_disturb_each_other():
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(one, range(12)))
-    alone = [one(number) for number in range(12)]
+        together = list(threads.map(one, range(6)))
+    alone = [one(number) for number in range(6)]
     for found, expected in zip(together, alone, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9)

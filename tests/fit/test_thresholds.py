@@ -125,7 +125,7 @@ def test_coordinates_of_data_in_chunks(monkeypatch):
         lb.laplace_of_chunks(coin, lb.Chunks(TOSSES, size=2))
 
 
-@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (1.1, False), (-1.1, False)])
+@pytest.mark.parametrize(("share", "fits"), [(0.9, True), (-1.1, False)])
 def test_a_log_joint_that_is_the_same_in_the_last_pass(monkeypatch, share, fits):
     along = laplace_of_chunks._along
     apart = share * ROOT * (1 + abs(float(COIN.log_likelihood + COIN.log_prior)))
@@ -142,9 +142,7 @@ def test_a_log_joint_that_is_the_same_in_the_last_pass(monkeypatch, share, fits)
             lb.laplace_of_chunks(coin, lb.Chunks(TOSSES, size=3))
 
 
-@pytest.mark.parametrize(
-    ("height", "fits"), [(1.9, True), (-1.9, True), (2.1, False), (-2.1, False)]
-)
+@pytest.mark.parametrize(("height", "fits"), [(1.9, True), (2.1, False), (-2.1, False)])
 def test_a_log_likelihood_that_is_that_of_the_file(height, fits, tmp_path):
     """To half of the digits of one, and of the value, which is one."""
     path = tmp_path / "fit.npz"

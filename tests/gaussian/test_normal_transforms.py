@@ -46,7 +46,7 @@ def test_a_batch_is_a_loop_and_a_vmap_and_compiles():
     near(jax.jit(jax.vmap(numbers))(*stacked(problems)), loop)
 
 
-@pytest.mark.parametrize("which", [[0], [2], [3], [1, 4, 5, 6]])
+@pytest.mark.parametrize("which", [[0], [2, 3], [1, 4, 5, 6]])
 def test_a_batch_of_some_arguments_meets_all_the_others(which):
     one, two = problem(0), problem(1)
     mixed = [stacked([one[i], two[i]]) if i in which else part for i, part in enumerate(one)]
@@ -138,7 +138,7 @@ def test_the_second_derivative_of_the_divergence_at_equality_is_the_fisher_infor
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("ratio", [1e-30, 1e-9, 1e-4, 0.5, 1.0, 3.0, 1e4, 1e9])
+@pytest.mark.parametrize("ratio", [1e-30, 1e-4, 0.5, 1.0, 1e9])
 def test_divergence_of_very_unlike_spreads(ratio, dtype):
     p, q = (made([0.0], np.array([[sd]]), dtype=dtype) for sd in (ratio, 1.0))
     sd = np.float64(p.scale_tril[0, 0])
@@ -159,7 +159,7 @@ def test_divergence_is_never_negative_next_to_equality():
         assert ((value >= 0) & ((value == 0) == (steps[:, 0, 0] == 1))).all()
 
 
-@pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e-20, 1e20, 1e150, 1e160])
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
 def test_units_do_not_matter(scale):
     p, q, noise, A, b, y, values = problem(3)
     units = [(scale * mean, scale * factor) for mean, factor in (p, q, noise)]
@@ -176,7 +176,7 @@ def test_units_do_not_matter(scale):
     near([in_units["posterior"][0] / scale], [wanted["posterior"][0]])
 
 
-@pytest.mark.parametrize("sd", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("sd", [1e-3, 1e-12])
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_little_noise_leaves_the_answer_exact(outputs, sd):
     """More outputs than directions, or fewer: I + W'W, or A S A' + R, rounds to a singular one."""

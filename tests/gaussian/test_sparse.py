@@ -160,7 +160,7 @@ def test_against_numpy(case):
     assert precision.log_determinant() == pytest.approx(float(dense.log_determinant()), abs=1e-10)
 
 
-@pytest.mark.parametrize("name", ["crossed, indefinite", "grid, alone", "grounded: two paths"])
+@pytest.mark.parametrize("name", ["crossed, indefinite", "grounded: two paths"])
 def test_arrays_of_jax_and_programs_of_it_say_the_same(name):
     plain = made(*CASES[name])
     precision = made(*CASES[name], to=jnp.asarray)

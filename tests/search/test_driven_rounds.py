@@ -38,13 +38,6 @@ def ordered(x, y):
         numpyro.sample("y", dist.Normal(x @ slope, 1 / rate), obs=y)
 
 
-def unbounded(x, y):
-    """Where all data are zero, a smaller scale is always likelier."""
-    level = numpyro.sample("level", dist.ImproperUniform(dist.constraints.real, (), ()))
-    with numpyro.plate("N", len(y)):
-        numpyro.sample("y", dist.Normal(0 * x, jnp.exp(level)), obs=y)
-
-
 def separable(x, y):
     b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.real, (), ()))
     numpyro.sample("y", dist.Bernoulli(logits=b * x), obs=y)
@@ -69,16 +62,13 @@ def gauss_newton(structure, **more):
 
 
 FITS = {
-    "regression": (logistic, (X, LABELS), gauss_newton("dense")),
     "from a start, in its own space": (
         ordered,
         (X, WAVE),
         gauss_newton("block", space="constrained", start={"slope": np.ones(2), "rate": 0.3}),
     ),
-    "fisher": (logistic, (X, LABELS), {"curvature": "empirical_fisher", "structure": "diagonal"}),
     "network": (bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=START, **NETWORK)),
-    "last layer": (logistic, (X, LABELS), gauss_newton("last_layer")),
-    "low rank": (logistic, (X, LABELS), gauss_newton("low_rank", rank=1)),
+    "low rank, from a dense one": (logistic, (X, LABELS), gauss_newton("low_rank", rank=1)),
     "roughly": (
         bayesian_mlp,
         (X, WAVE),
@@ -88,7 +78,6 @@ FITS = {
 LINE = X[:, 0]
 REFUSED = {
     "a flat direction": (flat, (LINE, WAVE), lb.NotPositiveDefinite),
-    "without bound": (unbounded, (LINE, 0 * WAVE), lb.LaplaceError),
     "data with a NaN": (logistic, (X, np.where(np.arange(30) == 3, np.nan, LABELS)), lb.NonFinite),
     "data outside the support": (logistic, (X, 2 * LABELS), lb.NonFinite),
     "a tail": (separable, (LINE, (LINE > 0).astype(float)), lb.NotConverged),

@@ -55,7 +55,7 @@ def test_a_point_below_the_saddle_is_found_however_near_the_walls(walls):
     assert abs(there[1]) == 1 or f(2 * there)[0] >= 0
 
 
-@pytest.mark.parametrize("walls", WALLS)
+@pytest.mark.parametrize("walls", [WALLS[0], WALLS[-1]])
 def test_the_search_ends_in_the_valley(walls):
     """Both drivers; a standard deviation on lies far above all walls but the lowest."""
     f, start = valley(walls), np.array([0.3, 0.0])

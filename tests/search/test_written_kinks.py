@@ -6,43 +6,47 @@ import numpy as np
 import pytest
 
 import laplacebook as lb
+from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
-from laplacebook.search.no_mode import written_kinks
+from laplacebook.search.certificate import Certificate
+from laplacebook.search.no_mode import level, written_kinks
+from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 
 KINKED = {"relu": jax.nn.relu, "leaky_relu": jax.nn.leaky_relu, "hard_tanh": jax.nn.hard_tanh}
 SMOOTH = {"softplus": jax.nn.softplus, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
 
 
-def refused(activation):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(100, 2))
-    y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * rng.normal(size=100)
-    weights = {"a": rng.normal(size=(2, 8)), "b": np.zeros(8), "c": rng.normal(size=(8, 1))}
-
+def density_of(activation, likelihood="normal"):
     def apply(p, x):
-        return activation(x @ p["a"] + p["b"]) @ p["c"]
+        return activation(x @ p["a"]) @ p["c"]
 
-    net = lb.network(apply, weights, likelihood="normal", noise_precision=50.0)
-    start = lb.train(net, x, y, key=jax.random.key(0), steps=100)
-    with pytest.raises(lb.LaplaceError) as caught:
-        lb.laplace(
-            net, x, y, start=start, curvature="gauss_newton", structure="kronecker", tolerance=1e-9
-        )
-    return " ".join(str(caught.value).split())
+    weights = {"a": np.ones((2, 3)), "c": np.ones((3, 1))}
+    net = lb.network(apply, weights, likelihood=likelihood)
+    return ModelDensity.of(net, (np.ones((4, 2)), np.ones(4, int)), {})
 
 
 @pytest.mark.parametrize("name", KINKED)
 def test_a_kink_is_named(name):
-    assert f"a kink ({name})" in refused(KINKED[name])
+    density = density_of(KINKED[name])
+    (told,) = written_kinks(density, density.start())
+    assert told.startswith(f"a kink ({name}): where its units switch on or off")
+
+
+def test_both_errors_of_a_search_that_a_kink_stops_name_it():
+    """It came no nearer, or it stands where the log joint levels off."""
+    density, certificate = density_of(jax.nn.relu), Certificate(False, 0.5, 3, 10.0)
+    u = jnp.full(density.dimension, 0.1)
+    settings = Settings("gauss_newton", "diagonal")
+    for error in (
+        explain_shortfall(density, u, certificate, False, settings),
+        level(density, u),
+    ):
+        assert isinstance(error, lb.NotConverged)
+        assert "a kink (relu)" in str(error)
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_a_smooth_one_is_not(name):
-    def apply(p, x):
-        return SMOOTH[name](x @ p["a"]) @ p["c"]
-
-    weights = {"a": np.ones((2, 3)), "c": np.ones((3, 1))}
     for likelihood in ("normal", "bernoulli", "poisson"):
-        net = lb.network(apply, weights, likelihood=likelihood)
-        density = ModelDensity.of(net, (np.ones((4, 2)), np.ones(4, int)), {})
+        density = density_of(SMOOTH[name], likelihood)
         assert written_kinks(density, density.start()) == [], likelihood
