@@ -1,4 +1,4 @@
-"""The Hessian through a linear predictor: that of JAX, wherever it is taken and wherever it is not."""
+"""The Hessian through a linear predictor, by JAX and by turns of BLAS and JAX: that of JAX alone."""
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,16 @@ from numpyro import handlers
 import laplacebook as lb
 from laplacebook.curvature import linear_predictor
 from laplacebook.curvature.hessian import hessian_of
+from laplacebook.curvature.predictor_on_host import PredictorOnHost, features_of
+from laplacebook.curvature.rows_on_host import Rows
 from laplacebook.model.density import ModelDensity
 
 N, P = 4_321, 40  # no multiple of the rows at a time
+
 RNG = np.random.default_rng(0)
+
 X, Y = RNG.normal(size=(N, P)), RNG.integers(0, 2, N)
+
 T, GROUP = RNG.normal(size=N), RNG.integers(0, 5, N)
 
 
@@ -94,7 +99,9 @@ def many_groups(x):
 
 
 THROUGH = (intercept, few_groups, row_vector, horseshoe)
+
 THROUGH += (masked_and_scaled, two_outcomes, one_event)
+
 NOT = (sum_within_a_function, centred, neighbours, product_of_sums, classes, many_groups)
 
 
@@ -160,3 +167,51 @@ def test_a_large_fit_has_the_covariance_that_numpy_finds():
     precision = x.T @ ((p * (1 - p))[:, None] * x) + np.eye(41)
     assert np.allclose(np.linalg.inv(approx.covariance), precision, rtol=1e-10, atol=1e-8)
     assert np.allclose(x.T @ (y - p), approx.mode["w"], atol=1e-5)
+
+
+def intercept_among_the_features(x):
+    intercept(jnp.column_stack([x, jnp.ones(len(x))])[:, :-1])
+
+
+@pytest.fixture
+def of_this_size(monkeypatch):
+    monkeypatch.setattr(linear_predictor, "LARGE", X.size)
+
+
+@pytest.mark.usefixtures("of_this_size")
+@pytest.mark.parametrize("model", [intercept, horseshoe], ids=lambda m: m.__name__)
+def test_they_are_those_of_jax(model):
+    density = ModelDensity.of(model, (X,))
+    features = features_of(density, 200)
+    assert np.shares_memory(features, np.asarray(density.call.data[0]))
+    u = np.random.default_rng(1).normal(size=density.dimension) / 5
+    with Rows(features) as rows:
+        on_host = PredictorOnHost(density, rows)
+        on_host.hessian(u + 0.1)
+        value, slope = on_host.value_and_slope(u)
+        hessian = on_host.hessian(u)
+
+    def loss(u):
+        return density.loss(u)[0]
+
+    exact = jax.jit(lambda u: (loss(u), jax.grad(loss)(u), jax.hessian(loss)(u)))(u)
+    for found, expected in zip((value, slope, hessian), exact, strict=True):
+        assert np.allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(abs(expected)))
+    assert np.array_equal(hessian, hessian.T)
+
+
+@pytest.mark.usefixtures("of_this_size")
+@pytest.mark.parametrize("model", [row_vector, intercept_among_the_features])
+def test_what_is_computed_from_the_data_is_left_to_jax(model):
+    """It would be computed anew at every look."""
+    assert features_of(ModelDensity.of(model, (X,)), 200) is None
+
+
+@pytest.mark.usefixtures("of_this_size")
+def test_so_are_fewer_data_more_coordinates_and_data_that_are_not_known():
+    density = ModelDensity.of(intercept, (X,))
+    assert features_of(ModelDensity.of(intercept, (X[1:],)), 200) is None
+    assert features_of(density, density.dimension - 1) is None
+    found = []
+    jax.eval_shape(lambda density: found.append(features_of(density, 200)), density)
+    assert found == [None]

@@ -1,7 +1,8 @@
-"""A result of very many numbers: what is printed of it, and its picture."""
+"""A result of very many numbers: what is printed of it, its picture, its file, and what its failures say."""
 
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -11,8 +12,10 @@ import pytest
 import laplacebook as lb
 from laplacebook.fit.by_site import table_by_site
 from laplacebook.model.density import ModelDensity
+from laplacebook.search import newton_step
 
 RNG = np.random.default_rng(0)
+
 Y, TABLE = RNG.normal(size=2_500), RNG.normal(size=(8, 8))
 
 
@@ -114,3 +117,75 @@ def test_what_has_no_one_index_is_refused(fit, site):
         fit.plot(site)
     with pytest.raises(ValueError, match="probability must be between"):
         fit.plot("z", 1.5)
+
+
+COUNTS = RNG.poisson(3.0, 120)
+
+REAL = dist.constraints.real
+
+
+def walk(y):
+    z = numpyro.sample("z", dist.GaussianRandomWalk(0.3, y.size))
+    c = z - z.mean()
+    numpyro.sample("y", dist.Poisson(jnp.exp(1 + c)).to_event(1), obs=y)
+
+
+def two_fields(y):
+    """Of which the data know the sum alone."""
+    z = numpyro.sample("z", dist.ImproperUniform(REAL, (), (y.size,)))
+    w = numpyro.sample("w", dist.ImproperUniform(REAL, (), (y.size,)))
+    numpyro.factor("smooth", dist.Normal(0, 1).log_prob(z[1:] - z[:-1]).sum())
+    numpyro.sample("y", dist.Normal(z + w, 1).to_event(1), obs=y)
+
+
+def saddle(y):
+    z = numpyro.sample("z", dist.ImproperUniform(REAL, (), (y.size,)))
+    numpyro.factor("up", jnp.sum(z[0] ** 2 - 0.01 * z[0] ** 4))
+    numpyro.sample("y", dist.Normal(z[1:], 1).to_event(1), obs=y[1:])
+
+
+@pytest.fixture(scope="module")
+def of_counts():
+    return lb.laplace(walk, COUNTS, structure="sparse")
+
+
+def test_a_file_keeps_what_is_sparse(of_counts, tmp_path):
+    of_counts.save(tmp_path / "fit.npz")
+    loaded = lb.load(tmp_path / "fit.npz", walk, COUNTS)
+    assert isinstance(loaded.precision, lb.SparsePrecision)
+    assert loaded.log_evidence == of_counts.log_evidence
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(loaded.sample(key, (5,))["z"], of_counts.sample(key, (5,))["z"])
+
+
+def test_functions_of_the_coordinates(of_counts):
+    jacobian = RNG.normal(size=(4, COUNTS.size))
+    covariance = np.asarray(of_counts.covariance)
+    np.testing.assert_allclose(
+        of_counts.precision.covariance_of(jnp.asarray(jacobian)),
+        jacobian @ covariance @ jacobian.T,
+        rtol=1e-10,
+    )
+    np.testing.assert_allclose(
+        covariance, np.linalg.inv(of_counts.precision.matrix), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_it_says_that_it_is_sparse(of_counts):
+    assert "hessian curvature, sparse" in repr(of_counts)
+
+
+def test_a_flat_direction_of_many_coordinates_is_named(monkeypatch):
+    monkeypatch.setattr(newton_step, "MAX_ITERATIONS", 100)  # all of which they take
+    y = RNG.normal(size=1_600)
+    with pytest.raises(lb.NotPositiveDefinite) as error:
+        lb.laplace(two_fields, y, structure="sparse")
+    said = re.sub(r"\s+", " ", str(error.value))
+    assert re.search(r"is flat along [-+][\d.]+ z\[\d+\]", said), said
+    assert "as far as rounding can tell" in said
+
+
+def test_a_direction_that_curves_upwards_is_left():
+    """The start is a saddle; there is a mode on either side of it."""
+    found = lb.laplace(saddle, np.zeros(40), structure="sparse")
+    assert abs(found.mode["z"][0]) == pytest.approx(50**0.5)

@@ -1,4 +1,4 @@
-"""One step, two drivers: the search driven from Python and the compiled one end alike."""
+"""One step, three drivers: the searches driven from Python, of them one by rows, end as the compiled one."""
 
 import jax
 import numpy as np
@@ -7,11 +7,13 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.curvature import linear_predictor
 from laplacebook.search import search
 from tests.fit.test_fool import RIGHT
 from tests.models import coin, line
 
 TOSSES = np.array([1.0, 1.0, 0.0])
+
 X = np.random.default_rng(0).normal(size=(40, 30))
 
 
@@ -33,6 +35,7 @@ def often_tossed(y):
 
 # For a search; the others for the reader of a model.
 HARD = ("nearly collinear", "units", "small noise")
+
 MODELS = {name: (*RIGHT[name][:2], {}) for name in HARD} | {
     "simplex": (simplex, (np.array([1, 2, 3, 4]),), {}),
     "in its own space, from a start": (
@@ -108,3 +111,89 @@ def test_both_drivers_ask_whether_the_data_lie_in_their_support(monkeypatch):
     assert not compiled.certificate.converged
     with pytest.raises(lb.NonFinite, match="site 'y'"):
         lb.laplace(waits, np.array([0.1, -0.05]))
+
+
+RNG = np.random.default_rng(0)
+
+ROWS = RNG.normal(size=(900, 20))
+
+SCALES = np.linspace(0.1, 1, 20)
+
+COUNTS = RNG.poisson(np.exp(ROWS @ SCALES / 4 + 0.3))
+
+
+def counts(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, SCALES).to_event(1))
+    shift = numpyro.sample("shift", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Poisson(jax.numpy.exp(shift + x @ weights)), obs=y)
+
+
+def flat(x, y):
+    flat = dist.ImproperUniform(dist.constraints.real_vector, (), (x.shape[1],))
+    weights = numpyro.sample("weights", flat)
+    numpyro.sample("y", dist.Normal(x @ weights, 1), obs=y)
+
+
+def sizes(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, SCALES).to_event(1))
+    numpyro.sample("y", dist.HalfNormal(jax.numpy.exp(x @ weights)).to_event(1), obs=y)
+
+
+@pytest.fixture
+def by_both(monkeypatch):
+    """The fit by rows, and the compiled one."""
+    driven, by_rows_alone = [], search._driven_by_rows
+    monkeypatch.setattr(search, "WORK", 0)
+
+    def fit(*args, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(linear_predictor, "LARGE", 1)
+            patch.setattr(
+                search, "_driven_by_rows", lambda *given: driven.append(1) or by_rows_alone(*given)
+            )
+            by_rows = lb.laplace(*args, **options)
+        searches = len(driven)
+        compiled = lb.laplace(*args, **options)
+        assert 0 < searches == len(driven)
+        return by_rows, compiled
+
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options"),
+    [
+        (counts, (ROWS, COUNTS), {"structure": "block", "start": {"shift": 1.0}}),
+        (line, (ROWS[:, :3], ROWS @ SCALES), {}),
+        (line, (np.int16(np.round(3 * ROWS[:, :3])), ROWS @ SCALES), {}),
+    ],
+    ids=["with estimated curvature", "few coordinates", "whole numbers"],
+)
+def test_they_end_alike(model, data, options, by_both):
+    by_rows, compiled = by_both(model, *data, **options)
+    scale = np.sqrt(np.asarray(compiled.precision.diagonal_of_inverse()))
+    assert np.all(np.abs(by_rows.mode_vector - compiled.mode_vector) <= 1e-6 * scale)
+    for find in (lambda a: a.log_evidence, lambda a: a.certificate.condition_number):
+        assert find(by_rows) == pytest.approx(float(find(compiled)), rel=1e-8)
+    assert by_rows.certificate.converged
+    assert by_rows.certificate.iterations == compiled.certificate.iterations
+    leaves, expected = map(jax.tree.leaves, (by_rows, compiled))
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    assert [x.dtype for x in leaves] == [x.dtype for x in expected]
+    assert jax.tree.structure(by_rows) == jax.tree.structure(compiled)
+
+
+def test_they_refuse_alike(by_both):
+    without = np.where(np.arange(20) == 4, 0, ROWS)
+    for approx in by_both(flat, without, ROWS @ SCALES, throw=False):
+        assert not approx.certificate.converged
+        assert np.isnan(approx.log_evidence)
+    with pytest.raises(lb.NotPositiveDefinite, match="weights"):
+        lb.laplace(flat, without, ROWS @ SCALES)
+
+
+def test_data_outside_of_their_support_are_refused(by_both):
+    """The log density of a negative size is finite, and so would be a mode."""
+    found = by_both(sizes, ROWS, np.where(np.arange(900) == 7, -0.01, COUNTS + 0.5), throw=False)
+    assert not any(approx.certificate.converged for approx in found)
