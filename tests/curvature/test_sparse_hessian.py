@@ -87,10 +87,9 @@ def nested_sums(y):
 
 def transformed(y):
     with numpyro.plate("ten", 10):
-        s = numpyro.sample("s", dist.HalfNormal(1))
         p = numpyro.sample("p", dist.Beta(2, 3))
         w = numpyro.sample("w", dist.Dirichlet(jnp.ones(3)))
-    mean = (s + p)[:, None] + w @ jnp.arange(12.0).reshape(3, 4)
+    mean = p[:, None] + w @ jnp.arange(12.0).reshape(3, 4)
     numpyro.sample("y", dist.Normal(mean, 1).to_event(2), obs=y.reshape(10, 4))
 
 
@@ -155,7 +154,7 @@ AR1[0, 1:3] = AR1[1:3, 0] = 0  # b meets the states alone
 BACKWARDS = np.eye(T) + np.eye(T)[::-1]
 
 # The model, its data, where S has entries if that is known, and the rank of what is beside it. Effects by
-# group are in test_sparse_predictors.py, and loops below.
+# group and loops are below.
 MODELS = {
     "AR(1)": (ar1, (COUNTS,), AR1, 0),
     "centred": (centred, (EDGES, Y36), arrow(1, graph(EDGES, 36)), 2),

@@ -167,17 +167,9 @@ def test_single_precision_recommends_double():
     assert lb.laplace(normal, y).mode["mean"] == pytest.approx(float(np.mean(np.float64(y))))
 
 
-SINGLE = {
-    "coin": (coin, (np.repeat([1, 0], [8, 1]).astype(np.float32),)),
-    "normal": (flat_normal, (np.float32(EFFECTS),)),
-}
-
-
-@pytest.mark.parametrize("problem", SINGLE)
-def test_single_precision_agrees_with_double_to_its_own_tolerance(problem):
-    model, args = SINGLE[problem]
-    double = lb.laplace(model, *args)
-    single = in_single_precision(lambda: lb.laplace(model, *args))
+def test_single_precision_agrees_with_double_to_its_own_tolerance():
+    double = lb.laplace(flat_normal, np.float32(EFFECTS))
+    single = in_single_precision(lambda: lb.laplace(flat_normal, np.float32(EFFECTS)))
     deviations = jnp.sqrt(double.precision.diagonal_of_inverse())
     assert single.mode_vector.dtype == np.float32
     assert single.certificate.newton_decrement < 4e-4

@@ -240,7 +240,9 @@ def test_to_arviz():
     np.testing.assert_array_equal(data.posterior["p"][0], draws["p"])
     assert list(data.observed_data.data_vars) == ["y"]
     np.testing.assert_array_equal(data.observed_data["y"], [3, 5])
-    without = lb.laplace(flat_in(constraints.positive), 0.0, 1.0).to_arviz(jax.random.key(1), 3)
+    without = lb.laplace(flat_in(RISING), np.float64(0.0), np.float64(1.0)).to_arviz(
+        jax.random.key(1), 3
+    )
     assert "posterior" in without and "observed_data" not in without
 
 

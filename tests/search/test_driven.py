@@ -165,10 +165,9 @@ def by_both(monkeypatch):
     ("model", "data", "options"),
     [
         (counts, (ROWS, COUNTS), {"structure": "block", "start": {"shift": 1.0}}),
-        (line, (ROWS[:, :3], ROWS @ SCALES), {}),
         (line, (np.int16(np.round(3 * ROWS[:, :3])), ROWS @ SCALES), {}),
     ],
-    ids=["with estimated curvature", "few coordinates", "whole numbers"],
+    ids=["with estimated curvature", "few coordinates and whole numbers"],
 )
 def test_they_end_alike(model, data, options, by_both):
     by_rows, compiled = by_both(model, *data, **options)
