@@ -2,8 +2,8 @@
 
 The golden values were computed once with laplace-torch 0.3 (PyTorch 2.15, float64), with three of its
 backends (curvlinops, BackPACK, ASDL), which agree to all digits given: ``Laplace(net, likelihood,
-subset_of_weights, hessian_structure, prior_precision=2)``, its log determinant of the
-posterior precision, its log marginal likelihood, and the covariance of the outputs at new inputs.
+subset_of_weights, hessian_structure, prior_precision=2)``, its log determinant of the posterior
+precision, its log marginal likelihood, and the covariance of the outputs at a new input.
 """
 
 from functools import cache, partial
@@ -32,18 +32,21 @@ WEIGHTS = jnp.array(
 )
 NEW = np.array([[-3.0, 2.0]])
 
-#: log determinant, log marginal likelihood, covariance of the outputs at the new inputs
+#: log determinant, log marginal likelihood, covariance of the outputs at the new input
 GOLDEN = {
     "kronecker": (
-        *(22.9550471006, -39.3447335788),
+        22.9550471006,
+        -39.3447335788,
         [3.9599088816, -0.1016416348, 3.2684516668, 1.1284666863, -0.1106072259, 3.8866029281],
     ),
     "diagonal": (
-        *(24.216880828, -39.9756504426),
+        24.216880828,
+        -39.9756504426,
         [3.694317215, -0.3072689008, 2.9402981984, 0.9329231668, -0.3027257959, 3.6328346444],
     ),
     "last_layer": (
-        *(13.5726789139, -26.260111798),
+        13.5726789139,
+        -26.260111798,
         [0.9602921881, 0.1210817163, 0.4137727037, 1.2324155367, 0.141649355, 0.9397245493],
     ),
 }

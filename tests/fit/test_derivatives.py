@@ -40,12 +40,6 @@ def test_gradient_with_respect_to_the_data_agrees_with_finite_differences():
     np.testing.assert_allclose(gradient, steps, rtol=1e-6, atol=1e-8)
 
 
-FAILED = {
-    "no mode": lambda y: lb.laplace(redundant, y),
-    "a mode at the edge": lambda a: lb.laplace(coin, np.ones(3), a, 1.0, space="constrained"),
-}
-
-
-@pytest.mark.parametrize("why", FAILED)
-def test_a_derivative_of_a_failed_fit_is_nan(why):
-    assert np.isnan(jax.jit(jax.grad(lambda x: FAILED[why](x).log_evidence))(1.0))
+def test_a_derivative_of_a_failed_fit_is_nan():
+    slope = jax.jit(jax.grad(lambda y: lb.laplace(redundant, y).log_evidence))
+    assert np.isnan(slope(1.0))

@@ -137,6 +137,12 @@ def hidden(y):
     numpyro.sample("y", dist.Normal(jax.lax.stop_gradient(5 * z), 1).to_event(1), obs=y)
 
 
+def waits(y):
+    """The log density of a negative wait is finite, and so would be a mode."""
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Exponential(jnp.exp(z)).to_event(1), obs=y)
+
+
 HOLE = np.where(np.arange(T) == 7, np.nan, COUNTS)
 FAILING = {
     "flat": (flat, (np.ones(4),), lb.NotPositiveDefinite, "is flat along -1 z[0] -1 z[1] -1 z[2]"),
@@ -144,7 +150,12 @@ FAILING = {
     "quartic": (quartic, (np.ones(2),), lb.NotConverged, "levels off at z[0] = 0.99"),
     "a hidden slope": (hidden, (np.arange(5.0),), lb.NotConverged, "follow its own gradient"),
     "NaN": (series, (HOLE,), lb.NonFinite, "argument 'y' has 1 NaN, first at [7]"),
-    "outside": (series, (COUNTS - 9,), lb.NonFinite, "outside the support of its likelihood"),
+    "outside": (
+        waits,
+        (np.array([0.1, -0.05, 0.2]),),
+        lb.NonFinite,
+        "outside the support of its likelihood",
+    ),
     "a label beside": (
         crossed,
         (ONE + 3, OTHER, X, BITS),
