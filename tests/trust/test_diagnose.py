@@ -15,11 +15,17 @@ from scipy import integrate, stats
 import laplacebook as lb
 from laplacebook.base import progress
 from laplacebook.evidence.importance import importance_weights
+from laplacebook.trust.diagnose import _bound
 from tests.model.test_start import square
-from tests.models import coin, line, normal
+from tests.models import coin, line
 
 KEY = jax.random.key(0)
 COIN = np.repeat([1.0, 0.0], [8, 1])
+
+
+def tosses(y=COIN, heads=2.0, tails=2.0, **options):
+    """Always with a prior as data, and so one compiled program."""
+    return lb.laplace(coin, y, *numbers(heads, tails), **options)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +33,7 @@ def of_gaussian():
     """The diagnosis of a linear regression."""
     features = np.random.default_rng(0).normal(size=(20, 3))
     fit = lb.laplace(line, features, features @ np.array([1.0, -1.0, 0.5]))
-    return lb.diagnose(fit, KEY)
+    return lb.diagnose(fit, KEY, remedies=True)
 
 
 def student(x, nu):
@@ -54,11 +60,13 @@ def test_of_a_gaussian_everything_is_exact(of_gaussian):
     assert [one.skewness for one in found.slices] == pytest.approx([0, 0, 0], abs=1e-8)
     assert found.other_modes == ()
     assert (found.rise, found.share_elsewhere) == (-np.inf, 0)
+    assert (found.remedies, found.tried) == ((), None)  # a good fit needs none
+    assert "next:" not in repr(found)
 
 
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
-def test_numbers_are_those_of_the_importance_weights(space):
-    approx = lb.laplace(coin, COIN, space=space)
+def test_numbers_are_those_of_the_importance_weights():
+    """In the constrained space, where some weights are zero."""
+    approx = tosses(space="constrained")
     found = lb.diagnose(approx, KEY, 3_000)
     drawn = jax.random.split(KEY)[0]
     weights = np.asarray(importance_weights(approx, drawn, 3_000))
@@ -75,15 +83,14 @@ def test_numbers_are_those_of_the_importance_weights(space):
 
 
 def test_much_data_makes_it_good():
-    found = lb.diagnose(lb.laplace(coin, np.tile(COIN, 100)), KEY)
+    found = lb.diagnose(tosses(heads=701.0, tails=101.0), KEY)
     assert found.level == "good"
     assert found.verdict.startswith("good: Pareto k-hat 0.")
     assert "no other mode from 8 starts" in found.verdict
 
 
-@pytest.mark.parametrize("nu", [2.0, 3.0])
-def test_heavy_tails_are_bad(nu):
-    found = lb.diagnose(lb.laplace_of_density(student, 0.1, *numbers(nu)), KEY, starts=1)
+def test_heavy_tails_are_bad():
+    found = lb.diagnose(lb.laplace_of_density(student, 0.1, *numbers(3.0)), KEY, starts=1)
     assert found.level == "bad"
     assert found.pareto_k > 0.7
     assert np.isinf(found.importance_log_evidence.standard_error)
@@ -91,16 +98,8 @@ def test_heavy_tails_are_bad(nu):
     assert "cannot check the log evidence" in found.verdict
 
 
-def test_a_vague_normal_is_not_good():
-    found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), KEY)
-    assert found.level != "good"
-    assert {one.axis for one in found.slices} == {"mean", "sd"}
-    assert any("of all 2 coordinates together" in words for _, words in found._findings)
-
-
-@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
-def test_a_skewed_posterior_is_not_good(space):
-    found = lb.diagnose(lb.laplace(coin, np.zeros(9), space=space), KEY, 3_000)
+def test_a_skewed_posterior_is_not_good():
+    found = lb.diagnose(tosses(np.zeros(9)), KEY)
     assert found.level != "good"
     assert max(abs(one.skewness) for one in found.slices) > 0.4
     assert any("along theta (beyond 0.5)" in words for _, words in found._findings)
@@ -188,12 +187,12 @@ def test_the_bound_is_looked_at_only_where_it_says_something():
         numpyro.sample("y", dist.Normal(theta, 1), obs=y)
 
     plain = lb.laplace_of_density(lambda x: -(x**2) / 20, 1.0)
-    approxes = [lb.laplace(flat, 1.0), lb.laplace(tempered, 0.0), plain]
-    assert all(approx.log_occam_factor > 0 for approx in approxes)
-    for approx in [*approxes, lb.laplace(coin, COIN)]:
-        found = lb.diagnose(approx, KEY, starts=1)
-        assert found.maximum_log_likelihood is None
-        assert found.excess == -np.inf
+    for approx in (lb.laplace(flat, 1.0), lb.laplace(tempered, 0.0), plain):
+        assert approx.log_occam_factor > 0
+        assert _bound(approx, ()) is None
+    found = lb.diagnose(tosses(), KEY)
+    assert found.maximum_log_likelihood is None
+    assert found.excess == -np.inf
 
 
 def test_an_occam_factor_above_one_is_not_yet_impossible():
@@ -227,25 +226,11 @@ def test_many_coordinates_near_a_gaussian():
     assert found.effective_fraction < 0.8
     assert found.level != "good"
     assert "20 longest of 100 axes" in repr(found)
-
-
-def test_units_do_not_matter():
-    found = [
-        lb.diagnose(lb.laplace(scaled, 1.3, scale, start={"x": scale}), KEY)
-        for scale in numbers(1.0, 1e6)
-    ]
-    assert found[0].pareto_k == pytest.approx(found[1].pareto_k, rel=1e-6)
-    assert found[0].verdict == found[1].verdict
-    assert found[0].slices[0].skewness == pytest.approx(found[1].slices[0].skewness, rel=1e-6)
-
-
-def scaled(y, scale):
-    x = numpyro.sample("x", dist.Normal(0, 2 * scale))
-    numpyro.sample("y", dist.Normal((x / scale) ** 3, 0.5), obs=y)
+    assert any("of all 100 coordinates together" in words for _, words in found._findings)
 
 
 def test_the_key_decides():
-    approx = lb.laplace(coin, COIN)
+    approx = tosses()
     one, same, other = (lb.diagnose(approx, jax.random.key(i)) for i in (1, 1, 2))
     assert repr(one) == repr(same)
     assert one.pareto_k != other.pareto_k
@@ -254,10 +239,9 @@ def test_the_key_decides():
 @pytest.mark.parametrize("shown", [True, False])
 def test_progress_of_draws_and_of_searches(monkeypatch, capsys, shown):
     monkeypatch.setattr(progress, "PATIENCE", 0)
-    approx = lb.laplace(coin, COIN)
-    lb.diagnose(approx, jax.random.key(0), 200, starts=3, progress_bar=shown)
+    lb.diagnose(tosses(), KEY, progress_bar=shown)
     bars = capsys.readouterr().err
-    assert ("/2 [" in bars and "search/s" in bars, "/200 [" in bars) == (shown, shown)
+    assert ("/7 [" in bars and "search/s" in bars, "/4000 [" in bars) == (shown, shown)
 
 
 def test_a_bad_verdict_travels_with_the_fit():
@@ -269,7 +253,11 @@ def test_a_bad_verdict_travels_with_the_fit():
     assert heavy.doubt is None
     before = repr(heavy), repr(lb.compare({"heavy": heavy, "light": light}))
     x = lb.predict(heavy, None, method="monte_carlo", key=KEY).mean
-    verdict = lb.diagnose(heavy, KEY, starts=1).verdict
+    found = lb.diagnose(heavy, KEY, starts=1)
+    verdict, lines = found.verdict, [one.line for one in found.remedies]
+    # Above a k-hat of 0.7 the correction refuses, as importance sampling does.
+    assert found.pareto_k > 0.7 and abs(found.evidence_difference.value) > 0.1
+    assert "lb.corrected_evidence(approx)" not in lines
     lb.diagnose(light, KEY, starts=1)
     assert verdict.startswith("bad") and heavy.doubt == f"diagnosed {verdict}"
     assert light.doubt is None
@@ -298,18 +286,18 @@ def test_what_is_printed(of_gaussian):
 
 
 def test_what_cannot_be_diagnosed():
-    approx = lb.laplace(coin, COIN)
+    approx = tosses()
     with pytest.raises(ValueError, match="num_samples must be 100 or more"):
         lb.diagnose(approx, KEY, 99)
     for wrong in ({"num_samples": 0}, {"starts": 0}, {"starts": True}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number"):
             lb.diagnose(approx, KEY, **wrong)
     with pytest.raises(lb.LaplaceError, match="The fit failed"):
-        lb.diagnose(lb.laplace(coin, np.append(COIN, np.nan), throw=False), KEY)
+        lb.diagnose(tosses(np.append(COIN[1:], np.nan), throw=False), KEY)
     with pytest.raises(ValueError, match=r"batch.*on one at a time, jax\.tree\.map"):
-        lb.diagnose(jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN])), KEY)
+        lb.diagnose(jax.tree.map(lambda x: jnp.stack([x, x]), approx), KEY)
     with pytest.raises(ValueError, match="cannot be compiled"):
-        jax.jit(lambda y: lb.diagnose(lb.laplace(coin, y), KEY).effective_sample_size)(COIN)
+        jax.jit(lambda approx: lb.diagnose(approx, KEY).effective_sample_size)(approx)
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda key: lb.diagnose(approx, key).effective_sample_size)(KEY)
     with pytest.raises(lb.NonFinite, match="NaN"):

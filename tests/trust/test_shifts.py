@@ -17,7 +17,7 @@ KEY = jax.random.key(0)
 COUNTS = np.random.default_rng(0).poisson(np.exp(1 + np.random.default_rng(1).normal(size=300)))
 
 
-def apart(y, level, sd=1.0):
+def apart(y, level, sd):
     with numpyro.plate("groups", y.size):
         z = numpyro.sample("z", dist.Normal(0, sd))
         numpyro.sample("y", dist.Poisson(jnp.exp(level + z)), obs=y)
@@ -33,7 +33,7 @@ def exact_mean(y, level):
 
 @pytest.fixture(scope="module")
 def fit():
-    return lb.laplace(apart, COUNTS, 1.0, structure="sparse")
+    return lb.laplace(apart, COUNTS, 1.0, 1.0, structure="sparse")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_the_print_tells_the_largest_of_each_site_and_the_doubt_leads_there(fit,
     rms = np.sqrt(np.mean(moved**2))
     assert f"z[{i}] {moved[i]:+.2g}, rms {rms:.2g} of 300" in repr(diagnosis)
     assert "of all 300 numbers together; lb.diagnose tells" in fit.doubt or "diagnosed" in fit.doubt
-    again = lb.laplace(apart, COUNTS, 1.0, structure="sparse")
+    again = lb.laplace(apart, COUNTS, 1.0, 1.0, structure="sparse")
     assert "of all 300 numbers together; lb.diagnose tells" in again.doubt
 
 
@@ -73,6 +73,6 @@ def test_a_mean_that_is_far_is_named_in_the_verdict():
 
 
 def test_of_a_small_fit_the_marginals_tell():
-    fit = lb.laplace(apart, COUNTS[:5], 1.0, structure="sparse")
+    fit = lb.laplace(apart, COUNTS[:5], 1.0, 1.0, structure="sparse")
     found = lb.diagnose(fit, KEY, num_samples=200, starts=1)
     assert found.shifts is None and found.marginals is not None

@@ -12,7 +12,6 @@ from scipy.special import polygamma
 import laplacebook as lb
 from laplacebook.plotting import STYLES
 from laplacebook.trust.slices import principal_slices
-from tests.models import normal
 
 
 def log_gamma(u, shape):
@@ -94,11 +93,21 @@ def test_nan_on_an_axis_is_an_error():
         principal_slices(lb.laplace_of_density(broken, 0.5), 20)
 
 
-def test_the_plot_shows_slice_and_gaussian():
-    found = lb.diagnose(lb.laplace(normal, np.array([1.0, 2.0, 4.0])), jax.random.key(0))
-    figure = found.plot()
-    assert len(figure.axes) == 2
-    for axes, one in zip(figure.axes, found.slices, strict=True):
+def pair(y):
+    numpyro.sample("a", dist.Normal(0, 1))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(b.sum(), 0.5), obs=y)
+
+
+@pytest.fixture(scope="module")
+def of_pair():
+    return lb.diagnose(lb.laplace(pair, 1.0), jax.random.key(0), starts=1)
+
+
+def test_the_plot_shows_slice_and_gaussian(of_pair):
+    figure = of_pair.plot()
+    assert len(figure.axes) == 3
+    for axes, one in zip(figure.axes, of_pair.slices, strict=True):
         exact, gaussian = axes.lines
         np.testing.assert_array_equal(exact.get_data(), (one.t, one.density))
         np.testing.assert_allclose(gaussian.get_ydata(), stats.norm.pdf(one.t))
@@ -109,16 +118,9 @@ def test_the_plot_shows_slice_and_gaussian():
     assert [text.get_text() for text in legend.get_texts()] == ["exact", "Laplace"]
 
 
-def pair(y):
-    numpyro.sample("a", dist.Normal(0, 1))
-    b = numpyro.sample("b", dist.Normal(0, 1).expand([2]).to_event(1))
-    numpyro.sample("y", dist.Normal(b.sum(), 0.5), obs=y)
-
-
-def test_the_plot_of_a_site_shows_the_marginals_of_its_coordinates():
+def test_the_plot_of_a_site_shows_the_marginals_of_its_coordinates(of_pair):
     """Of a Gaussian they are its own, along the coordinates though the axes are their sum and their difference."""
-    found = lb.diagnose(lb.laplace(pair, 1.0), jax.random.key(0), starts=1)
-    figure = found.plot("b")
+    figure = of_pair.plot("b")
     assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["b[0]", "b[1]"]
     for axes in figure.axes:
         exact, gaussian = axes.lines
@@ -127,16 +129,12 @@ def test_the_plot_of_a_site_shows_the_marginals_of_its_coordinates():
             exact.get_ydata(), np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi), atol=2e-3
         )
     with pytest.raises(ValueError, match="not 'c'; there are 'a', 'b'"):
-        found.plot("c")
+        of_pair.plot("c")
 
 
-def test_of_many_coordinates_no_marginal_is_drawn():
+def test_of_many_coordinates_six_axes_are_drawn_and_no_marginal():
     wide = lb.laplace_of_density(lambda x: -(x @ x) / 2, np.full(65, 0.1))
-    with pytest.raises(ValueError, match=r"more than 64 coordinates.*plot\(\) without"):
-        lb.diagnose(wide, jax.random.key(0), 500, starts=1).plot("x")
-
-
-def test_a_plot_has_six_axes_at_most():
-    approx = lb.laplace_of_density(log_gamma, np.zeros(7), 50.0)
-    found = lb.diagnose(approx, jax.random.key(0), starts=1)
+    found = lb.diagnose(wide, jax.random.key(0), 500, starts=1)
     assert len(found.plot().axes) == 6
+    with pytest.raises(ValueError, match=r"more than 64 coordinates.*plot\(\) without"):
+        found.plot("x")

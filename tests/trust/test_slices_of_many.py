@@ -25,6 +25,11 @@ def apart(y):
     numpyro.sample("y", dist.Poisson(jax.numpy.exp(1 + z)).to_event(1), obs=y)
 
 
+@pytest.fixture(scope="module")
+def fit_of_apart():
+    return lb.laplace(apart, COUNTS, structure="sparse")
+
+
 @pytest.fixture
 def few(monkeypatch):
     monkeypatch.setattr(slices, "DENSE", 50)
@@ -41,11 +46,10 @@ def test_the_longest_are_those_of_all_correlations(few, monkeypatch):
         assert one.axis[:6] == other.axis[:6]
 
 
-def test_the_least_known_coordinates_are_among_them(few):
+def test_the_least_known_coordinates_are_among_them(few, fit_of_apart):
     """All correlations are zero: there is one axis of Lanczos, along which nothing is skewed."""
-    fit = lb.laplace(apart, COUNTS, structure="sparse")
-    found = {one.axis: one for one in principal_slices(fit, 8)}
-    least = int(np.argmax(fit.standard_deviation["z"]))
+    found = {one.axis: one for one in principal_slices(fit_of_apart, 8)}
+    least = int(np.argmax(fit_of_apart.standard_deviation["z"]))
     assert COUNTS[least] == 0
     assert {f"z[{least}]", "b"} <= found.keys()
     assert found[f"z[{least}]"].skewness < -0.3
@@ -54,10 +58,9 @@ def test_the_least_known_coordinates_are_among_them(few):
     assert 3 <= len(found) <= 6
 
 
-def test_a_diagnosis_says_that_they_are_some(few, monkeypatch):
+def test_a_diagnosis_says_that_they_are_some(few, fit_of_apart, monkeypatch):
     from laplacebook.trust import diagnosis
 
     monkeypatch.setattr(diagnosis, "DENSE", 50)
-    fit = lb.laplace(apart, COUNTS, structure="sparse")
-    said = repr(lb.diagnose(fit, jax.random.key(0), num_samples=200, starts=1))
+    said = repr(lb.diagnose(fit_of_apart, jax.random.key(0), num_samples=200, starts=1))
     assert " of 121 axes" in said and "longest" not in said
