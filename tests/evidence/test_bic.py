@@ -1,6 +1,7 @@
 """BIC against statsmodels, at either mode, and what has none."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -44,8 +45,8 @@ def test_bic_refuses_what_has_no_likelihood():
 
 
 def test_bic_of_a_batch():
-    tosses = np.array([COIN, 1 - COIN])
-    inside = jax.vmap(lambda y: lb.bic(lb.laplace(coin, y), 9))(tosses)
-    outside = lb.bic(jax.vmap(lambda y: lb.laplace(coin, y))(tosses), 9)
-    np.testing.assert_allclose(inside, outside)
-    np.testing.assert_allclose(inside[0], lb.bic(lb.laplace(coin, COIN), 9))
+    each = [lb.laplace(coin, y) for y in (COIN, 1 - COIN)]
+    batch = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+    expected = [lb.bic(one, 9) for one in each]
+    np.testing.assert_allclose(jax.vmap(lambda one: lb.bic(one, 9))(batch), expected)
+    np.testing.assert_allclose(lb.bic(batch, 9), expected)

@@ -8,13 +8,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import MCMC, NUTS
 from scipy import stats
 from scipy.special import betaln
 
 import laplacebook as lb
-from tests.evidence.test_quadrature import TOSSES, sigmoid_coin, sigmoid_coin_by_quad
-from tests.models import coin, line, single_precision
+from tests.models import coin, single_precision
 
 HEADS = np.repeat([1.0, 0.0], [8, 1])
 EXACT = betaln(10, 3) - betaln(2, 2)
@@ -26,53 +24,38 @@ def beta(number, seed=0):
     return {"theta": stats.beta(10, 3).rvs(number, random_state=seed)}
 
 
-@pytest.mark.parametrize(("space", "bound"), [("unconstrained", 0.01), ("constrained", 0.02)])
-def test_the_exact_evidence_of_a_coin_in_either_space(space, bound):
-    estimate = lb.bridge_sampling(lb.laplace(coin, HEADS, space=space), beta(20_000), KEY)
-    assert abs(estimate.value - EXACT) < 4 * estimate.standard_error < bound
+@pytest.fixture(scope="module")
+def constrained():
+    return lb.laplace(coin, HEADS, space="constrained")
+
+
+def test_the_exact_evidence_in_the_constrained_space(constrained):
+    estimate = lb.bridge_sampling(constrained, beta(20_000), KEY)
+    assert abs(estimate.value - EXACT) < 4 * estimate.standard_error < 0.02
 
 
 def test_a_gaussian_posterior_leaves_no_error():
-    rng = np.random.default_rng(0)
-    features, y = rng.normal(size=(20, 3)), rng.normal(size=20)
-    approx = lb.laplace(line, features, y)
-    estimate = lb.bridge_sampling(approx, approx.sample(KEY, (50,)), KEY)
-    covariance = 4 * features @ features.T + 0.25 * np.eye(20)
-    np.testing.assert_allclose(estimate.value, stats.multivariate_normal(cov=covariance).logpdf(y))
+    draws = {"z": np.random.default_rng(0).normal(size=(3000, 1))}
+    estimate = lb.bridge_sampling(NORMAL, draws, KEY)
+    np.testing.assert_allclose(estimate.value, np.log(2 * np.pi) / 2)
     assert estimate.standard_error < 1e-10
 
 
-def test_draws_of_nuts_by_chain_with_what_else_it_returns():
-    def model(y):
-        sigmoid_coin(y)
-        numpyro.deterministic("half", 0.5)
-
-    chains = {"num_chains": 2, "chain_method": "vectorized", "progress_bar": False}
-    mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1000, **chains)
-    mcmc.run(jax.random.key(1), TOSSES)
-    approx = lb.laplace(model, TOSSES)
-    chains = lb.bridge_sampling(approx, mcmc.get_samples(group_by_chain=True), KEY)
-    together = lb.bridge_sampling(approx, mcmc.get_samples(), KEY)
-    assert abs(chains.value - sigmoid_coin_by_quad()) < 4 * chains.standard_error < 0.05
-    assert chains.value == together.value
+def test_draws_by_chain_with_what_else_a_sampler_returns():
+    draws = beta(20_000)["theta"]
+    by_chain = {"theta": draws.reshape(2, -1), "half": np.full((2, 10_000), 0.5)}
+    estimate = lb.bridge_sampling(APPROX, by_chain, KEY)
+    assert abs(estimate.value - EXACT) < 4 * estimate.standard_error < 0.01
+    assert estimate.value == lb.bridge_sampling(APPROX, {"theta": draws}, KEY).value
 
 
-def test_a_95_percent_interval_covers_95_times_in_a_hundred():
-    covered = 0
-    for i in range(200):
-        estimate = lb.bridge_sampling(APPROX, beta(400, i), jax.random.key(i))
-        covered += abs(estimate.value - EXACT) < 1.96 * estimate.standard_error
-    assert 180 <= covered <= 198
-
-
-@pytest.mark.parametrize("number", [2, 5, 9])
+@pytest.mark.parametrize("number", [2, 9])
 def test_few_posterior_draws_tell_no_error(number):
     assert lb.bridge_sampling(APPROX, beta(number), KEY).standard_error == np.inf
 
 
-@pytest.mark.parametrize("number", [3, 5])
-def test_nor_do_they_where_each_is_many_in_a_short_chain(number):
-    draws = {"theta": np.repeat(beta(number)["theta"], 300 // number)}
+def test_nor_do_they_where_each_is_many_in_a_short_chain():
+    draws = {"theta": np.repeat(beta(5)["theta"], 60)}
     assert lb.bridge_sampling(APPROX, draws, KEY).standard_error == np.inf
 
 
@@ -149,7 +132,8 @@ def chain(correlation, number, rng):
     return {"theta": stats.beta(10, 3).ppf(stats.norm.cdf(z))}
 
 
-def test_of_a_chain_the_interval_covers_as_often():
+def test_a_95_percent_interval_covers_95_times_in_a_hundred():
+    """Of draws of a chain, which are worth a twentieth of their number."""
     rng, covered = np.random.default_rng(2), 0
     for i in range(150):
         draws = chain(0.9, 400, rng)
@@ -186,10 +170,9 @@ def test_batches_and_compiled_programs_are_refused():
         jax.jit(lambda draws: lb.bridge_sampling(APPROX, draws, KEY).value)(draws)
 
 
-def test_a_draw_outside_the_constrained_support_is_refused():
-    approx = lb.laplace(coin, HEADS, space="constrained")
+def test_a_draw_outside_the_constrained_support_is_refused(constrained):
     with pytest.raises(ValueError, match="density zero"):
-        lb.bridge_sampling(approx, {"theta": np.array([0.5, 1.5])}, KEY)
+        lb.bridge_sampling(constrained, {"theta": np.array([0.5, 1.5])}, KEY)
 
 
 def test_sites_that_differ_in_their_number_of_draws_are_refused():

@@ -211,12 +211,12 @@ NO_EVIDENCE = {
         "standard error of nan",
     ),
     "a failed fit": (
-        lambda: {"a": lb.laplace(coin, np.append(COIN, np.nan), throw=False)},
+        lambda: {"a": lb.laplace(coin, np.append(COIN[1:], np.nan), throw=False)},
         lb.LaplaceError,
         "fit of 'a' failed",
     ),
     "fits": (
-        lambda: {"a": jax.vmap(lambda y: lb.laplace(coin, y))(np.array([COIN, COIN]))},
+        lambda: {"a": jax.tree.map(lambda x: jnp.stack([x, x]), lb.laplace(coin, COIN))},
         ValueError,
         "is a batch",
     ),

@@ -101,10 +101,6 @@ def torsion(mean):
     return dist.SineBivariateVonMises(mean, mean, 4.0, 4.0, correlation=0.5)
 
 
-def skewed(mean):
-    return dist.SineSkewed(torsion(mean), jnp.array([0.2, 0.1]))
-
-
 def two_winds(mean):
     parts = dist.VonMises(jnp.stack([mean, mean + 1]), 4.0)
     return dist.MixtureSameFamily(dist.Categorical(probs=jnp.array([0.5, 0.5])), parts)
@@ -114,15 +110,15 @@ def compass(mean):
     return dist.ProjectedNormal(3 * jnp.stack([jnp.cos(mean), jnp.sin(mean)]))
 
 
-@pytest.mark.parametrize("distribution", [torsion, skewed, two_winds, compass])
-@pytest.mark.parametrize("method", ["monte_carlo", "plug_in"])
-def test_other_directions_are_refused(distribution, method):
+@pytest.mark.parametrize("distribution", [torsion, two_winds, compass])
+def test_other_directions_are_refused(distribution):
     def model(y=None):
         mean = numpyro.sample("mean", dist.Normal(3, 1))
         numpyro.sample("y", distribution(mean), obs=y)
 
     y = {compass: np.array([-1.0, 0.0]), two_winds: np.array(3.1)}
     fit = lb.laplace(model, y.get(distribution, np.array([3.1, -3.1])))
-    with pytest.raises(lb.UnsupportedModel, match="is a direction, which has no mean") as caught:
-        lb.predict(fit, method=method, key=jax.random.key(0))
-    assert "numpyro.infer.Predictive(model" in " ".join(str(caught.value).split())
+    for method in ("monte_carlo", "plug_in"):
+        with pytest.raises(lb.UnsupportedModel, match="direction, which has no mean") as caught:
+            lb.predict(fit, method=method, key=jax.random.key(0))
+        assert "numpyro.infer.Predictive(model" in " ".join(str(caught.value).split())

@@ -21,12 +21,14 @@ CLASSES = {"widths": (2,), "prior_precision": 0.5, "likelihood": "bernoulli"}
 
 
 def ensemble(y, **options):
+    (width,) = options["widths"]
+    shapes = {"w1": (1, width), "b1": (width,), "w2": (width, 1), "b2": (1,)}
     fits = []
-    for seed in (0, 1):
-        begin = lb.train(bayesian_mlp, X, y, key=jax.random.key(seed), steps=500, **options)
-        fits.append(
-            lb.laplace(bayesian_mlp, X, y, start=begin, curvature="gauss_newton", **options)
-        )
+    for seed in (0, 2):
+        rng = np.random.default_rng(seed)
+        start = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+        options |= {"start": start, "curvature": "gauss_newton"}
+        fits.append(lb.laplace(bayesian_mlp, X, y, **options))
     return lb.mixture(fits)
 
 

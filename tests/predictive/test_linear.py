@@ -29,12 +29,10 @@ def classes(logits):
 BENT = {
     "cut off": lambda a, b, x: {"logits": jnp.clip(a + b * x, -3.5, 3.5)},
     "absolute value": lambda a, b, x: {"logits": a + jnp.abs(b) * x},
-    "kept above": lambda a, b, x: {"logits": a + jnp.maximum(b, 1.0) * x},
 }
 STRAIGHT = {
     "logits": lambda a, b, x: {"logits": a + b * x},
     "probabilities": lambda a, b, x: {"probs": jax.nn.sigmoid(a + b * x)},
-    "of other units": lambda a, b, x: {"logits": a + b * (x * 1e3) / 1e3},
 }
 
 

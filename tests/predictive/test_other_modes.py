@@ -3,6 +3,7 @@
 import warnings
 
 import jax
+import numpy as np
 import pytest
 
 import laplacebook as lb
@@ -14,12 +15,15 @@ METHODS = [None, "linearized", "monte_carlo"]
 
 @pytest.fixture(scope="module")
 def both():
-    return lb.laplace(root, 9.0, 0.2, starts=8, key=KEY)
+    return lb.laplace(root, *np.array([9.0, 0.2]), starts=8, key=KEY)
 
 
 @pytest.fixture(scope="module")
-def found():
-    return lb.diagnose(lb.laplace(root, 9.0, 0.2, start={"x": 3.0}), KEY)
+def found(both):
+    """As a diagnosis that found the other mode leaves it."""
+    fit = lb.laplace(root, *np.array([9.0, 0.2]), start={"x": 3.0})
+    fit.remember("bad: 1 other mode holds 23%", "", both.other_modes)
+    return fit
 
 
 def told(fit, method):
@@ -40,11 +44,11 @@ def test_one_mode_of_several(both, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_modes_that_a_diagnosis_found(found, method):
-    (words,) = told(found.approx, method)
+    (words,) = told(found, method)
     assert "diagnosed bad: 1 other mode holds 23%" in words
-    (words,) = told(lb.mixture(found.approx), method)
+    (words,) = told(lb.mixture(found), method)
     assert "it leaves out other modes that were found, with 23%" in words
-    assert told(lb.mixture([found.approx, *found.other_modes]), method) == []
+    assert told(lb.mixture([found, *found.found]), method) == []
 
 
 def test_what_is_known_against_a_component(both):
@@ -56,7 +60,7 @@ def test_what_is_known_against_a_component(both):
 
 
 def test_what_takes_the_mode_as_known_averages_over_nothing(both, found):
-    for fit in (both, found.approx, lb.mixture(found.approx)):
+    for fit in (both, found, lb.mixture(found)):
         assert told(fit, "plug_in") == []
 
 

@@ -10,13 +10,15 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.model.arguments import Call
+from laplacebook.model.density import ModelDensity
+from laplacebook.predictive.rows_together import warn_of_rows_together
 
 rng = np.random.default_rng(0)
 X = rng.normal(10, 3, size=60)
 Y = rng.uniform(size=60) < 1 / (1 + np.exp(-(X - 10)))
 GROUP = np.arange(60) % 6
 SHIFT = {
-    "mean and sd": lambda x: (x - x.mean()) / x.std(),
     "mean": lambda x: x - x.mean(),
     "range": lambda x: (x - x.min()) / (x.max() - x.min()),
     "rank": lambda x: jnp.argsort(jnp.argsort(x)) / x.size,
@@ -62,8 +64,8 @@ def test_no_other_is():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lb.predict(lb.laplace(logit, X, Y), np.array([14.0, 15.0]))
-        fit = lb.nested(grouped, X, GROUP, rng.poisson(2, size=60))
-        lb.predict(fit, X[:3], GROUP[:3], key=jax.random.key(0), num_samples=100)
+        density = ModelDensity.of(grouped, (X, GROUP, rng.poisson(2, size=60)))
+        warn_of_rows_together(density, Call.of(grouped, (X[:3], GROUP[:3])))
 
 
 def test_of_a_series_one_is_told_what_it_is():

@@ -1,5 +1,7 @@
 """An average over draws that another key would not give again is refused; so is no mean or variance."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,19 +36,23 @@ def pareto(w, k):
 #: an outcome, a datum at x = 0, where the average is told by the draws, where it is not
 OUTCOMES = {
     "log-normal of unknown sigma": (lambda w, x: dist.LogNormal(0, jnp.exp(w * x)), 1.0, 0.1, 0.5),
-    "log-normal of unknown mean": (lambda w, x: dist.LogNormal(w * x, 1.0), 1.0, 0.5, 4.0),
     "a count far from the data": (lambda w, x: dist.Poisson(jnp.exp(w * x)), 1, 0.5, 4.0),
-    "a negative count": (lambda w, x: dist.Normal(-jnp.exp(w * x), 1.0), 1.0, 0.5, 4.0),
     "a large offset": (lambda w, x: dist.Normal(1e6 - jnp.exp(w * x), 1.0), 1e6, 0.5, 4.0),
     "a division by zero": (lambda w, x: dist.Normal(x / (w + 9 - 9 * x), 1.0), 0.0, 0.1, 1.0),
     "the threshold": (pareto, 1.0, 0.5, 0.95),
 }
 
 
+@cache
+def fit_of(name):
+    """The fit, where an average is told by the draws, and where it is not."""
+    distribution, y, near, far = OUTCOMES[name]
+    return lb.laplace(observed(distribution), np.zeros(1), np.array([y])), near, far
+
+
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_an_average_that_the_draws_do_not_tell(name):
-    distribution, y, near, far = OUTCOMES[name]
-    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    approx, near, far = fit_of(name)
     for key in jax.random.split(KEY, 5):
         options = {"key": key, "num_samples": 4000, "method": "monte_carlo"}
         assert np.isfinite(lb.predict(approx, np.array([near]), **options).mean).all()
@@ -58,8 +64,7 @@ def test_an_average_that_the_draws_do_not_tell(name):
 
 @pytest.mark.parametrize("num_samples", [200, 500])
 def test_a_light_tail_is_no_false_alarm(num_samples):
-    distribution, y, near, _ = OUTCOMES["a count far from the data"]
-    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    approx, near, _ = fit_of("a count far from the data")
     for key in jax.random.split(KEY, 40):
         found = lb.predict(approx, np.array([near]), key=key, num_samples=num_samples)
         assert np.isfinite(found.noise).all()
@@ -67,8 +72,7 @@ def test_a_light_tail_is_no_false_alarm(num_samples):
 
 def test_few_draws_need_a_heavier_tail():
     assert told_below(500) == 0.7 and told_below(499) == 1.0
-    distribution, y, _, far = OUTCOMES["log-normal of unknown sigma"]
-    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    approx, _, far = fit_of("log-normal of unknown sigma")
     for key in jax.random.split(KEY, 10):
         with pytest.raises(lb.NonFinite, match="above 1.0"):
             lb.predict(approx, np.array([2 * far]) * 0.9, key=key, num_samples=400)
@@ -76,10 +80,9 @@ def test_few_draws_need_a_heavier_tail():
 
 @pytest.mark.parametrize("kept", ["every value", "some computed again"])
 def test_one_row_among_many(kept, monkeypatch):
-    distribution, y, near, far = OUTCOMES["a count far from the data"]
+    approx, near, far = fit_of("a count far from the data")
     if kept != "every value":
         monkeypatch.setattr(averages, "_KEPT", 0)
-    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
     x = np.full(50 if kept == "every value" else 51, near)
     assert np.isfinite(lb.predict(approx, x, key=KEY).mean).all()
     x[37] = far
@@ -134,8 +137,7 @@ def test_without_a_tail_there_is_no_k():
 
 
 def test_under_jit_it_is_not_looked_at():
-    distribution, y, near, _ = OUTCOMES["a count far from the data"]
-    approx = lb.laplace(observed(distribution), np.zeros(1), np.array([y]))
+    approx, near, _ = fit_of("a count far from the data")
     x = np.array([near])
     np.testing.assert_allclose(
         jax.jit(lambda x: lb.predict(approx, x, key=KEY).mean)(x),
@@ -151,10 +153,12 @@ class WrongVariance(dist.HalfNormal):
     variance = property(lambda self: -self.scale)
 
 
-@pytest.mark.parametrize("method", ["monte_carlo", "plug_in"])
 @pytest.mark.parametrize(
-    ("distribution", "says"),
-    [(WrongMean, "outside\\s+of its support"), (WrongVariance, "The variance of the outcome")],
+    ("distribution", "says", "method"),
+    [
+        (WrongMean, "outside\\s+of its support", "monte_carlo"),
+        (WrongVariance, "The variance of the outcome", "plug_in"),
+    ],
 )
 def test_a_mean_outside_of_the_support_or_a_negative_variance(distribution, says, method):
     approx = lb.laplace(

@@ -152,6 +152,7 @@ def test_most_models_end_with_an_answer_other_than_nuts():
 def test_the_path_is_what_is_written(name):
     """To the first answer, of a model for each way there: itself, skewed, nested by a site, two modes, refused."""
     steps = gallery.path(name, KEY, everything=False)
+    assert steps[-1]["line"] == answer(name)["line"]
     for found, kept in zip(steps, gallery.tried(name), strict=False):
         assert (found["line"], found["verdict"]) == (kept["line"], kept["verdict"])
         if "median" in kept:
