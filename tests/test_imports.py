@@ -163,30 +163,36 @@ def test_no_file_gives_a_name_twice():
     assert not {m: names for m, names in given.items() if len(names) > len(set(names))}
 
 
-def printed(code):
-    """What a fresh process prints, word by word."""
-    command = [sys.executable, "-c", code]
+IMPORTED = """
+import sys, numpyro
+before = set(sys.modules)
+import laplacebook
+print(*(set(sys.modules) - before))
+print(*dir(laplacebook))
+from laplacebook import maximize_evidence, models, plotting, predict
+print(predict.__module__)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """What a fresh process prints, line by line: the modules of an import, the names, where one of them is from."""
+    command = [sys.executable, "-c", IMPORTED]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
-    return done.stdout.split()
+    return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_an_import_takes_what_a_fit_needs_and_no_more():
-    found = printed(
-        "import sys, numpyro; before = set(sys.modules); import laplacebook;"
-        "print(*(set(sys.modules) - before))"
-    )
+def test_an_import_takes_what_a_fit_needs_and_no_more(printed):
+    found = printed[0]
     assert "laplacebook.search.newton" in found
     assert not LATE & set(found)
     assert sum(name.startswith("laplacebook") for name in found) <= MOST_MODULES
 
 
-def test_a_name_that_is_imported_late_is_there_like_any_other():
-    names = printed("import laplacebook; print(*dir(laplacebook))")
+def test_a_name_that_is_imported_late_is_there_like_any_other(printed):
+    _, names, where = printed
     assert set(laplacebook.__all__) <= set(names)
-    late = "maximize_evidence, models, plotting, predict"
-    assert printed(f"from laplacebook import {late}; print(predict.__module__)") == [
-        "laplacebook.predictive.predict"
-    ]
+    assert where == ["laplacebook.predictive.predict"]
     assert all(hasattr(laplacebook, name) for name in laplacebook.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'predicts'"):
         _ = laplacebook.predicts

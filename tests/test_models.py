@@ -2,6 +2,7 @@
 
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -119,5 +120,9 @@ def test_annotations_are_exact(monkeypatch, model, targets, options):
     for name, function in list(vars(models).items()):
         if isinstance(function, types.FunctionType) and function.__module__ == models.__name__:
             monkeypatch.setattr(models, name, beartype(function))
-    with numpyro.handlers.seed(rng_seed=0):
-        getattr(models, model)(FEATURES, targets, **options)
+
+    def run():  # traced, which compiles nothing
+        with numpyro.handlers.seed(rng_seed=0):
+            getattr(models, model)(FEATURES, targets, **options)
+
+    jax.eval_shape(run)

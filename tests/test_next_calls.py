@@ -99,7 +99,7 @@ def draws(i):
 
 
 CALLS = {
-    "laplace": lambda i: lb.laplace(coin, tosses(i)),
+    "laplace": one_coin.__wrapped__,
     "laplace from a start": lambda i: lb.laplace(coin, tosses(i), start={"theta": 0.4 + i / 10}),
     "laplace from several starts": lambda i: (
         lb.laplace(coin, tosses(i), starts=3, key=KEYS[i]).log_evidence
@@ -128,7 +128,7 @@ CALLS = {
         lb.maximize_evidence(last_layer(i), HYPERPARAMETERS, throw=False)
     ),
     "nested": lambda i: lb.nested(spreads, rows(i)[1][:1]).mean,
-    "nested, weighted points": lambda i: lb.nested(spreads, rows(i)[1][:7]).mean,
+    "nested, weighted points": lambda i: lb.nested(spreads, rows(i)[1][:4]).mean,
     "sample": lambda i: one_coin(i).sample(KEYS[i], (3,)),
     "summary": lambda i: repr(one_coin(i).summary()),
     "print": lambda i: repr(one_coin(i)),

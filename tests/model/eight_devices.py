@@ -18,7 +18,7 @@ from laplacebook.predictive import linearized
 from laplacebook.search.search import compiled_search
 from tests.models import logistic
 
-N, KEY = 160, jax.random.key(0)
+N = 160
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, 20))
 CLASSES = (RNG.uniform(size=N) < 0.5).astype(float)
@@ -106,8 +106,7 @@ def test_sharded_data_go_in_unchanged():
         lb.laplace(logistic, *(place(x) for x in (FEATURES[:, :3], CLASSES)))
         for place in (jnp.asarray, explicit)
     )
-    estimates = [lb.importance_sampling(a, key=KEY, num_samples=64) for a in (one, many)]
-    np.testing.assert_allclose(estimates[1].value, estimates[0].value, rtol=1e-10)
+    np.testing.assert_allclose(many.log_evidence, one.log_evidence, rtol=1e-10)
     new = FEATURES[:8, :3]
     predictions = lb.predict(many, explicit(new))
     np.testing.assert_allclose(predictions, lb.predict(one, new), atol=1e-10)
@@ -153,11 +152,3 @@ def test_failures_stay_loud():
     wrong[-1, 2] = np.nan
     with pytest.raises(lb.NonFinite, match=r"'features' has 1 NaN, first at \[159, 2\]"):
         lb.laplace(logistic, lb.shard(wrong), lb.shard(CLASSES))
-    twice = lb.shard(np.column_stack([FEATURES[:, :2], FEATURES[:, 0]]))
-
-    def flat(features, y):
-        prior = dist.ImproperUniform(dist.constraints.real, (), (3,))
-        numpyro.sample("y", dist.Bernoulli(logits=features @ numpyro.sample("w", prior)), obs=y)
-
-    fit = jax.jit(lambda *data: lb.laplace(flat, *data).log_evidence)
-    assert np.isnan(fit(twice, lb.shard(CLASSES)))

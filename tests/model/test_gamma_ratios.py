@@ -109,10 +109,15 @@ def test_log_densities_at_any_size(kind, size):
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-12 + 40 * rounded)
 
 
-def symmetric(y, size=10.0):
-    z = numpyro.sample("z", dist.Normal(0, 1))
+def shares(y, size, slope, total):
+    z = slope * numpyro.sample("z", dist.Normal(0, 1))
     one, zero = size * jax.nn.sigmoid(z), size * jax.nn.sigmoid(-z)
-    numpyro.sample("y", dist.BetaBinomial(one, zero, 10), obs=y)
+    numpyro.sample("y", dist.BetaBinomial(one, zero, total), obs=y)
+
+
+def fit_of_shares(y, *numbers):
+    """With all numbers as data: one program."""
+    return lb.laplace(shares, y, *map(np.float64, numbers))
 
 
 def test_a_mode_where_both_concentrations_are_equal():
@@ -125,18 +130,13 @@ def test_a_mode_where_both_concentrations_are_equal():
 
     step = 1e-3
     bend = -(height(step) - 2 * height(0.0) + height(-step)) / step**2
-    fit = lb.laplace(symmetric, y)
+    fit = fit_of_shares(y, 10, 1, 10)
     assert abs(fit.mode["z"]) < 1e-8
     np.testing.assert_allclose(fit.covariance, [[1 / bend]], rtol=1e-6)
 
 
 def test_the_certificate_of_counts_in_the_thousands():
     """Which the noise of differences of log gamma functions did not let it have."""
-
-    def model(y):
-        z = numpyro.sample("z", dist.Normal(0, 1))
-        p = jax.nn.sigmoid(0.01 * z)
-        numpyro.sample("y", dist.BetaBinomial(1e4 * p, 1e4 * (1 - p), 10_000), obs=y)
 
     y = 5000 + np.array([6, -7, 32, 5, -27])
     z = np.linspace(-8, 8, 4001)
@@ -145,7 +145,7 @@ def test_the_certificate_of_counts_in_the_thousands():
         z
     )
     exact = special.logsumexp(heights) + np.log(z[1] - z[0])
-    np.testing.assert_allclose(lb.laplace(model, y).log_evidence, exact, atol=1e-4)
+    np.testing.assert_allclose(fit_of_shares(y, 1e4, 0.01, 1e4).log_evidence, exact, atol=1e-4)
 
 
 def test_single_precision_of_many_degrees_of_freedom():

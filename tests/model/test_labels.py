@@ -237,7 +237,7 @@ def test_the_message_in_full():
     )
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "uint32"])
+@pytest.mark.parametrize("dtype", ["int8", "uint32"])
 def test_of_any_type(dtype):
     fit = lb.laplace(groups, G.astype(dtype), Y)
     np.testing.assert_allclose(fit.log_evidence, exact(np.eye(J)[G]), rtol=1e-10)

@@ -63,4 +63,4 @@ def test_what_only_looks_like_it_is_taken(function, likelihood):
     model = lb.network(function, drawn(0), likelihood=likelihood)
     y = Y if likelihood == "normal" else (Y > 0).astype(int)
     density = ModelDensity.of(model, (X, y))
-    assert np.isfinite(density.log_joint(density.start(model.start)))
+    assert np.isfinite(jax.jit(density.log_joint)(density.start(model.start)))

@@ -66,9 +66,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("where", [likelihood, prior])
-@pytest.mark.parametrize("dtype", [float, np.float32])
+@pytest.mark.parametrize(
+    ("name", "where", "dtype"),
+    [
+        *((name, likelihood, float) for name in WRONG),
+        ("half a covariance", prior, np.float32),
+        ("an upper factor", prior, np.float32),
+    ],
+)
 def test_it_is_refused_and_the_right_one_is_not(name, where, dtype):
     distribution, wrong, right, says = WRONG[name]
     model = where(distribution)

@@ -98,7 +98,6 @@ def test_mode_evidence_and_predictions_are_those_of_the_network_of_the_book():
 
 
 def test_its_precisions_are_arguments_too():
-    """Which ``maximize_evidence`` can tune."""
     other = {"prior_precision": 1.0, "noise_precision": 9.0}
     model = lb.network(apply, drawn(1), likelihood="normal", **NORMAL)
     fit = lb.laplace(model, X, Y, start=model.start, **other)
@@ -106,9 +105,6 @@ def test_its_precisions_are_arguments_too():
         lb.network(apply, drawn(1), likelihood="normal", **other), X, Y, start=fit.mode
     )
     assert float(same.log_evidence) == pytest.approx(float(fit.log_evidence), abs=1e-8)
-    tried = lb.maximize_evidence(same, NORMAL, steps=1, throw=False)
-    assert tried.hyperparameters.keys() == NORMAL.keys()
-    assert abs(tried.history[0] - float(fit.log_evidence)) > 0.1
 
 
 def trained_by_optax(net, steps):
@@ -352,9 +348,6 @@ def test_a_module_of_flax_is_a_model():
     logits = jax.nn.log_softmax(net(images))
     expected = logits[np.arange(len(CLASSES)), CLASSES].sum()
     assert float(likelihood) == pytest.approx(float(expected), rel=1e-5)
-    start = lb.train(model, images, CLASSES, key=jax.random.key(0), steps=500, start=model.start)
-    fit = lb.laplace(model, images, CLASSES, start=start, **KRONECKER)
-    assert fit.certificate.converged
 
 
 def test_neither_library_is_imported_for_a_plain_function():

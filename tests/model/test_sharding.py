@@ -17,7 +17,8 @@ def test_eight_devices():
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/model/eight_devices.py"]
+    options = ["-q", "-o", "addopts=", "-p", "no:nbval", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", *options, "tests/model/eight_devices.py"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:]
 

@@ -98,9 +98,6 @@ def test_the_start_is_no_variable_of_the_derivative():
     y = np.array([4.6, 4.7, 4.5])
     slope = jax.grad(lambda mean: ModelDensity.of(heights, (y, mean)).start().sum())(100.0)
     assert slope == 0
-    batch = jax.vmap(lambda mean: lb.laplace(heights, y, mean).mode["mu"])(np.array([90.0, 110.0]))
-    alone = [lb.laplace(heights, y, mean).mode["mu"] for mean in (90.0, 110.0)]
-    np.testing.assert_allclose(batch, alone, rtol=1e-8)
 
 
 HALF, NORMAL, BOTH = dist.HalfNormal(1), dist.Normal(0, 1), ("unconstrained", "constrained")

@@ -56,7 +56,7 @@ def test_a_truncated_normal(low, high):
     assert float(fn.variance) == pytest.approx(variance, rel=1e-12)
 
 
-@pytest.mark.parametrize(("low", "high"), BOUNDS)
+@pytest.mark.parametrize(("low", "high"), BOUNDS[1::3])
 def test_so_in_single_precision(low, high):
     x = within(low, high)
     _, mean, variance = truth(low, high, x)
@@ -161,8 +161,7 @@ def test_the_evidence_of_censored_data(name):
     assert float(approx.log_evidence) == pytest.approx(evidence(likelihood), abs=2e-3)
 
 
-@pytest.mark.parametrize("wrap", ["none", "all"])
-@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize(("side", "wrap"), [(-1, "none"), (1, "all")])
 def test_the_evidence_of_data_truncated_in_a_tail(side, wrap):
     """At a mean some 9 sd below or above the interval."""
     ends = np.sort([side * 9.0, side * 10.0])
@@ -203,7 +202,7 @@ def test_intervals(name):
     assert float(jax.grad(log_prob)(0.0)) == pytest.approx(float(slope), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(("low", "high"), BOUNDS)
+@pytest.mark.parametrize(("low", "high"), BOUNDS[::3])
 def test_gradients_of_a_truncated_normal(low, high):
     """Of the mean by loc at fixed bounds: the variance of the truncated, over that of the normal."""
     ends = [None if np.isinf(end) else float(end) for end in (low, high)]
