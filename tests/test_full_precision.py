@@ -101,11 +101,9 @@ CALLS = {
     "draws": lambda: lb.predict(fit(), classes()[0], method="monte_carlo", key=KEY),
     "quadrature": lambda: lb.gauss_hermite(fit()),
     "bridge": lambda: lb.bridge_sampling(fit(), fit().sample(KEY, (100,)), KEY),
-    "prior sampling": lambda: lb.prior_sampling(logistic, *classes(), key=KEY, num_samples=100),
     "maximize evidence": lambda: lb.maximize_evidence(
         lb.laplace(ridge, *classes(), sd=1.0), {"sd": 1.0}
     ),
-    "training": lambda: lb.train(NETWORK, *classes(), key=KEY, steps=50),
     "Taylor": lambda: lb.taylor_polynomial(lambda x: jnp.sin(x @ x), jnp.ones(2), 3),
     "normals": jax.jit(normals),
     **{

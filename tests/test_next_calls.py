@@ -265,17 +265,3 @@ def test_a_low_rank_precision_of_numpys_arrays_is_computed_by_numpy():
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
     assert np.isnan(LowRankPrecision.of(p, vectors, -values).log_determinant())
-
-
-def test_what_nuts_begins_with_and_gives_to_arviz_is_compiled_as_a_whole():
-    """NumPyro's start, and what a model observes, would be a program for each operation: hundreds of them."""
-
-    def counts(y):
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        rates = jnp.exp(w[0] + w[1] * jnp.linspace(-1, 1, y.size)) / (1 + jnp.square(w[1]))
-        numpyro.sample("y", dist.GammaPoisson(2.0, 1 / rates).to_event(1), obs=y)
-
-    fit = lb.laplace(counts, np.arange(7) % 4)
-    found = compiled(lambda: lb.nuts(fit, KEYS[0], 10, num_warmup=10).posterior["w"].values)
-    assert len(found) < 70, found
-    assert sum("integer_pow" in name or "lgamma" in name for name in found) == 0

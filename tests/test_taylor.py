@@ -42,18 +42,14 @@ SERIES = {
     "runge": (lambda x: 1 / (1 + 25 * x**2), lambda x: 1 / (1 + 25 * x**2), 0.0, 12),
     "sigmoid": (jax.nn.sigmoid, logistic, 0.7, 12),
     "softplus at 0": (jax.nn.softplus, softplus, 0.0, 6),
-    "log sigmoid at 0": (jax.nn.log_sigmoid, lambda x: -softplus(-x), 0.0, 6),
     "tanh": (jnp.tanh, mpmath.tanh, 0.5, 12),
-    "tan": (jnp.tan, mpmath.tan, 0.5, 12),
     "arctan": (jnp.arctan, mpmath.atan, 0.5, 12),
     "sinh": (jnp.sinh, mpmath.sinh, 0.3, 12),
-    "cosh": (jnp.cosh, mpmath.cosh, 0.3, 12),
     "arcsinh": (jnp.arcsinh, mpmath.asinh, -3.0, 12),
     "erf": (jax.lax.erf, mpmath.erf, 0.4, 12),
     "erfc": (jax.lax.erfc, mpmath.erfc, 6.0, 12),
     "erf_inv": (jax.lax.erf_inv, mpmath.erfinv, 0.4, 6),
     "lgamma": (special.gammaln, mpmath.loggamma, 1.5, 6),
-    "digamma": (special.digamma, mpmath.digamma, 2.5, 6),
     "log Phi": (special.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), 0.5, 6),
     "sqrt": (jnp.sqrt, mpmath.sqrt, 2.0, 12),
     "rsqrt": (jax.lax.rsqrt, lambda x: 1 / mpmath.sqrt(x), 2.0, 12),
@@ -179,7 +175,7 @@ def test_directional_and_multi_index_forms_agree_at_high_degree():
     np.testing.assert_allclose(taylor_polynomial(wave, x0, 20)(x), wave(x), rtol=1e-14)
 
 
-@pytest.mark.parametrize("f", [jax.nn.softplus, special.gammaln])
+@pytest.mark.parametrize("f", [jnp.sin, special.gammaln])
 def test_coefficients_under_transformations(f):
     def coefficients(x0):
         return taylor_coefficients(f, x0, 2)

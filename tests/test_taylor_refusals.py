@@ -34,9 +34,7 @@ SMOOTH = {  # with a derivative rule of their own, and where they would be tied
     "the largest of two that differ": (lambda x: jnp.max(jnp.stack([x, x - 1])), [0, 1, 0, 0]),
     "a remainder": (lambda x: jnp.fmod(x, 1.0), [0, 1, 0, 0]),
     "softplus": (jax.nn.softplus, [np.log(2), 1 / 2, 1 / 8, 0]),
-    "logaddexp": (lambda x: jnp.logaddexp(x, -x), [np.log(2), 0, 1 / 2, 0]),
     "steep": (lambda x: jax.nn.softplus(1e3 * x), [np.log(2), 500, 1e6 / 8, 0]),
-    "sinc": (jnp.sinc, [1, 0, -(np.pi**2) / 6, 0]),
     "swish": (jax.nn.silu, [0, 1 / 2, 1 / 4, 0]),
 }
 
@@ -248,7 +246,6 @@ CHOSEN_AT_0 = {  # and the first order at which the constant is no longer f
     "spence": (special.spence, 1),
     "x log x": (lambda x: jnp.where(x == 0, 0, x * jnp.log(jnp.where(x == 0, 1, x))), 1),
     "relative entropy": (lambda x: special.rel_entr(x, 1.0), 1),
-    "a step": (lambda x: jnp.heaviside(x, 0.5), 1),
     "sin(x) / x": (lambda x: jnp.where(x == 0, 1.0, jnp.sin(x) / jnp.where(x == 0, 1, x)), 2),
     "x^2 log x": (lambda x: jnp.where(x == 0, 0, x**2 * jnp.log(jnp.where(x == 0, 1, x))), 2),
 }

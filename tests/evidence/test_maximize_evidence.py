@@ -146,7 +146,6 @@ FAST = {
     "fisher": (TWO, "empirical_fisher", "block", Decomposed),
     # The matrix of all weights has no one prior precision: it is stored, and factorised anew.
     "dense, for each layer": (FOR_EACH_LAYER, "gauss_newton", "dense", Stored),
-    "block, for each layer": (FOR_EACH_LAYER, "gauss_newton", "block", Decomposed),
 }
 
 

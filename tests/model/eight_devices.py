@@ -148,7 +148,7 @@ def test_uneven_and_empty_shards_are_chunks():
 
 
 def test_failures_stay_loud():
-    wrong = FEATURES.copy()
+    wrong = FEATURES[:, :3].copy()
     wrong[-1, 2] = np.nan
     with pytest.raises(lb.NonFinite, match=r"'features' has 1 NaN, first at \[159, 2\]"):
-        lb.laplace(logistic, lb.shard(wrong), lb.shard(CLASSES))
+        lb.laplace(logistic, explicit(wrong), explicit(CLASSES))

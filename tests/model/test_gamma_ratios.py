@@ -75,7 +75,7 @@ def pair(a, b):
     return jnp.array([a, b])
 
 
-LARGE = [0.5, 8.0, 1e4, 1e9, 1e14]
+LARGE = [0.5, 1e4, 1e14]
 KINDS = {
     "StudentT": lambda s: (dist.StudentT(s, 0.0, 1.0), 2.0, student(s, 2.0)),
     "GammaPoisson": lambda s: (dist.GammaPoisson(s, s / 5), 7, negative_binomial(5, mp.mpf(s), 7)),

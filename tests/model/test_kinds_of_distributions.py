@@ -109,20 +109,6 @@ def any_prior_by_hand(u):
     return stats.gamma.logpdf(jnp.exp(u[0]), 2, scale=1 / 3) + u[0] + normal(Y, jnp.exp(u[0] / 2))
 
 
-def counts(y):
-    rate = numpyro.sample("rate", dist.Exponential(2.0))
-    with numpyro.plate("N", 4):
-        numpyro.sample("y", dist.Poisson(rate), obs=y)
-
-
-def counts_by_hand(u):
-    rate = jnp.exp(u[0])
-    return jnp.log(2) - 2 * rate + u[0] + jnp.sum(stats.poisson.logpmf(jnp.array(COUNTS), rate))
-
-
-COUNTS = np.array([1, 0, 3, 2])
-
-
 def mixture(y):
     gap = numpyro.sample("gap", dist.HalfNormal(2))
     components = dist.Normal(jnp.array([0.0, 1.0]) * gap, 0.5)
@@ -169,7 +155,6 @@ KINDS = [
     (ordered, (GRADES,), ordered_by_hand, 2),
     (flat, (Y,), flat_by_hand, 2),
     (any_prior, (dist.Gamma(2.0, 3.0), jnp.sqrt, Y), any_prior_by_hand, 1),
-    (counts, (COUNTS,), counts_by_hand, 1),
     (mixture, (Y,), mixture_by_hand, 1),
     (truncated, (Y,), truncated_by_hand, 1),
     (softmax, (GRADES,), softmax_by_hand, 3),

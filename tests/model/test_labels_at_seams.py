@@ -15,12 +15,6 @@ WRONG = np.where(G == 2, J + 5, G)
 LABEL = "label 9, first at \\[2\\]"
 
 
-def test_a_compiled_fit_is_nan():
-    fit = jax.jit(functools.partial(lb.laplace, groups))
-    np.testing.assert_allclose(fit(G, Y).log_evidence, exact(ONE[G]), rtol=1e-10)
-    assert np.isnan(fit(WRONG, Y).log_evidence) and not fit(WRONG, Y).certificate.converged
-
-
 def test_of_several_data_sets_the_wrong_one_is_nan():
     found = jax.vmap(functools.partial(lb.laplace, groups))(np.stack([G, WRONG]), np.stack([Y, Y]))
     np.testing.assert_allclose(found.log_evidence, [exact(ONE[G]), np.nan], rtol=1e-10)
@@ -39,8 +33,6 @@ def log_joint(a, g, y):
 
 SEAMS = {
     "maximum_likelihood": lambda g: lb.maximum_likelihood(groups, g, Y),
-    "constrained": lambda g: lb.laplace(groups, g, Y, space="constrained"),
-    "several starts": lambda g: lb.laplace(groups, g, Y, starts=3, key=jax.random.key(0)),
     "a density": lambda g: lb.laplace_of_density(log_joint, np.zeros(J), g, Y),
     "chunks": lambda g: lb.laplace_of_chunks(groups, [(G, Y), (g, Y)]),
     "a late chunk": lambda g: lb.laplace_of_chunks(groups, [(G, Y)] * 3 + [(g, Y)]),
@@ -78,19 +70,6 @@ def test_prediction_of_an_unseen_group(options):
         with pytest.raises(lb.NonFinite, match=words):
             lb.predict(fit, np.array([0, value]), **options)
         assert np.isnan(predict(np.array([0, value])).mean).all()
-
-
-def by_rows(g, y=None):
-    a = effects((300,))
-    with numpyro.plate("N", len(g)):
-        numpyro.sample("y", dist.Normal(a[g], 1), obs=y)
-
-
-def test_prediction_of_more_coordinates_than_are_taken_by_columns():
-    fit = lb.laplace(by_rows, G, Y)
-    assert lb.predict(fit, np.array([0, 1])) is not None
-    with pytest.raises(lb.NonFinite, match="'g' has the label 300, first at \\[2\\]"):
-        lb.predict(fit, np.array([0, 1, 300]))
 
 
 def switched(g, y):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.model.test_labels import (
-    ABOVE,
     BESIDE,
     ONE,
     G,
@@ -40,26 +39,15 @@ def one_hot(g, y):
     observe(jax.nn.one_hot(g, J) @ effects(), y)
 
 
-def one_hot_of_each(g, y):
-    a = effects()
-    observe(jax.vmap(lambda i: jax.nn.one_hot(i, J) @ a)(g), y)
-
-
 def indicators(g, y):
     observe((g[:, None] == jnp.arange(J)) @ effects(), y)
-
-
-def indicators_times(g, y):
-    observe(((jnp.arange(J) == g[:, None]) * effects()).sum(1), y)
 
 
 WAYS = {
     "lax.switch": switched,
     "switches one by one": switched_one_by_one,
     "one_hot": one_hot,
-    "one_hot, vmap": one_hot_of_each,
     "one_hot by hand": indicators,
-    "indicators": indicators_times,
     "segment_sum": grouped,
     "segment_max": lambda g, y: observe(effects() @ jax.ops.segment_max(y, g, J) + 0 * y, y),
 }
@@ -78,12 +66,6 @@ def coded_with_the_last(g, y):
     observe(jax.nn.one_hot(g % (J + 1), J) @ effects(), y)
 
 
-def switched_within(g, y):
-    a = effects()
-    ways = [lambda k=k: a[k] for k in range(J)]
-    observe(jax.vmap(lambda i: jax.lax.switch(jnp.clip(i, 0, J - 1), ways))(g), y)
-
-
 def at_one_time(g, y):
     """It happened at no time that is observed: g[0] is -1."""
     observe(effects()[0] * (jnp.arange(N) == g[0]), y)
@@ -95,9 +77,7 @@ LEGITIMATE = {
     "a row of zeros by an entry more": (coded_by_an_entry_more, G - 1, ONE[G - 1] * (G > 0)[:, None]),
     "a time that is none": (at_one_time, G - 1, np.zeros((N, J))),
     "switch": (switched, G, ONE[G]),
-    "switch, clipped": (switched_within, ABOVE, ONE[G]),
     "segment_sum of fewer groups": (grouped, np.minimum(G, 2), ONE[np.minimum(G, 2)]),
-    "segment_sum, padded": (lambda g, y: grouped(g, y, J + 2), np.where(G == 3, J, G), ONE[G] * (G < 3)[:, None]),
 }  # fmt: skip
 
 

@@ -216,11 +216,9 @@ def density(m, y, beside):
 
 SEAMS = {
     "maximum_likelihood": lambda b: lb.maximum_likelihood(in_a_plate, Y, b),
-    "constrained": lambda b: lb.laplace(in_a_plate, Y, b, space="constrained"),
     "prior_sampling": lambda b: lb.prior_sampling(in_a_plate, Y, b, key=jax.random.key(0)),
     "train": lambda b: lb.train(in_a_plate, Y, b, key=jax.random.key(0), steps=20),
     "a density": lambda b: lb.laplace_of_density(density, 0.0, Y, b),
-    "a sum in a density": lambda b: lb.laplace_of_density(density, 0.0, y=Y, beside=b),
 }
 
 

@@ -187,7 +187,7 @@ def test_what_several_starts_need():
         jax.jit(lambda y: lb.laplace(square, y, starts=2, key=jax.random.key(0)).log_evidence)(4.0)
 
 
-@pytest.mark.parametrize("tosses", [[0.0], [1.0], [1, 0.0], [1, 1, 0.0], [1] * 8 + [0.0]])
+@pytest.mark.parametrize("tosses", [[0.0], [1, 0.0], [1] * 8 + [0.0]])
 @pytest.mark.parametrize("start", [None, {"w": np.zeros(1)}])
 @pytest.mark.parametrize("precision", [nullcontext, single_precision])
 def test_a_wrong_slope_at_logit_zero_does_not_matter(tosses, start, precision):

@@ -226,7 +226,7 @@ def test_what_is_mixed_is_exchanged_too():
     assert float(fn.log_prob(30.0)) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("predictor", [-700.0, -40.0, -35.0, 0.3, 35.0, 40.0, 700.0])
+@pytest.mark.parametrize("predictor", [-700.0, -35.0, 0.3, 40.0])
 @pytest.mark.parametrize("label", [0, 1, 2])
 def test_ordered_classes(predictor, label):
     with mp.workdps(700):

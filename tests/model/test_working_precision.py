@@ -32,12 +32,10 @@ def observed(distribution):
 
 CASES = {
     "geometric": (lambda z: dist.Geometric(logits=z), (COUNTS,)),
-    "geometric by p": (lambda z: dist.Geometric(jax.nn.sigmoid(z)), (COUNTS,)),
     "binomial": (lambda z, n: dist.Binomial(n, logits=z), (COUNTS, TOTALS)),
     "beta-binomial": (lambda z, n: dist.BetaBinomial(jnp.exp(z), 2, n), (COUNTS, TOTALS)),
     "negative binomial": (lambda z: dist.NegativeBinomial2(jnp.exp(z), 2.0), (COUNTS,)),
     "Poisson": (lambda z: dist.Poisson(jnp.exp(z)), (COUNTS,)),
-    "Poisson of exposures": (lambda z, n: dist.Poisson(n * jnp.exp(z)), (COUNTS, TOTALS)),
     "Poisson of differences": (
         lambda z, n: dist.Poisson(jnp.exp(z * (n - 100) / 100)),
         (COUNTS, TOTALS),
@@ -47,15 +45,10 @@ CASES = {
         lambda z, n: dist.Multinomial(n, logits=jnp.stack([z, 0, 1])),
         (TABLE, TABLE.sum(1)),
     ),
-    "Dirichlet-multinomial": (
-        lambda z, n: dist.DirichletMultinomial(jnp.exp(jnp.stack([z, 0, 1])), n),
-        (TABLE, TABLE.sum(1)),
-    ),
     "categorical": (
         lambda z: dist.Categorical(logits=jnp.stack([z, 0, 1])),
         (np.array([0, 2, 1]),),
     ),
-    "ordered": (lambda z: dist.OrderedLogistic(z, np.array([-1.0, 1.0])), (np.array([0, 2, 1]),)),
     "gamma": (lambda z, n: dist.Gamma(n, jnp.exp(z)), (COUNTS + 1, TOTALS)),
     "chi-squared": (lambda z, n: dist.Chi2(n).mask(z < np.inf), (COUNTS + 1, TOTALS)),
     "groups": (lambda z, g: dist.Normal(jnp.stack([z, -z])[g], 1), (COUNTS, COUNTS % 2)),

@@ -103,6 +103,12 @@ def test_what_is_tried_is_told(case):
     assert "Remedies" in repr(diagnosis)
 
 
+def test_of_a_bad_joint_mode_the_print_says_what_to_integrate_out(case):
+    approx, diagnosis, *_ = case
+    told = "lb.laplace(lb.marginalize(groups, ['z']), y)" in repr(diagnosis)
+    assert told == (diagnosis.level == "bad" and approx.density.name == "groups")
+
+
 def test_a_remedy_that_is_refused_says_why():
     """Of a Student-t distribution with a tenth of a degree of freedom no weights are to be trusted."""
     fit = lb.laplace_of_density(lambda x: -0.55 * jnp.log1p(x**2), jnp.array(0.1))
