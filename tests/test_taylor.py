@@ -24,6 +24,16 @@ def entropy(x):
     return special.xlogy(3.0, p) + special.xlog1py(2.0, -p)
 
 
+def smooth(of, erf):
+    """A sum of functions, as JAX or mpmath has them: a wrong derivative of one is one of the sum."""
+
+    def f(x):
+        found = of.exp(x) + of.log(x) + of.log1p(x) + of.expm1(x) + erf(x)
+        return found + of.sinh(x) + of.cosh(x) + of.tanh(x) + of.sqrt(x) + of.sqrt(x) ** -1
+
+    return f
+
+
 def logistic(x):
     return 1 / (1 + mpmath.exp(-x))
 
@@ -35,25 +45,19 @@ def softplus(x):
 # name: function, the same in mpmath, point of expansion, highest degree
 SERIES = {
     "sin": (lambda x: jnp.sin(1 + x), lambda x: mpmath.sin(1 + x), 0.0, 20),
-    "exp": (jnp.exp, mpmath.exp, 0.5, 12),
-    "log": (jnp.log, mpmath.log, 2.0, 12),
-    "log1p": (jnp.log1p, lambda x: mpmath.log(1 + x), 0.0, 12),
-    "expm1": (jnp.expm1, mpmath.expm1, 0.0, 12),
+    "by the rules of jet": (smooth(jnp, jax.lax.erf), smooth(mpmath, mpmath.erf), 0.5, 12),
+    "by velocities": (
+        lambda x: jnp.arctan(x) + jnp.arcsinh(x - 3) + jax.lax.erfc(x + 2) + jnp.cbrt(x),
+        lambda x: mpmath.atan(x) + mpmath.asinh(x - 3) + mpmath.erfc(x + 2) + mpmath.cbrt(x),
+        0.5,
+        12,
+    ),
     "runge": (lambda x: 1 / (1 + 25 * x**2), lambda x: 1 / (1 + 25 * x**2), 0.0, 12),
     "sigmoid": (jax.nn.sigmoid, logistic, 0.7, 12),
     "softplus at 0": (jax.nn.softplus, softplus, 0.0, 6),
-    "tanh": (jnp.tanh, mpmath.tanh, 0.5, 12),
-    "arctan": (jnp.arctan, mpmath.atan, 0.5, 12),
-    "sinh": (jnp.sinh, mpmath.sinh, 0.3, 12),
-    "arcsinh": (jnp.arcsinh, mpmath.asinh, -3.0, 12),
-    "erf": (jax.lax.erf, mpmath.erf, 0.4, 12),
-    "erfc": (jax.lax.erfc, mpmath.erfc, 6.0, 12),
     "erf_inv": (jax.lax.erf_inv, mpmath.erfinv, 0.4, 6),
     "lgamma": (special.gammaln, mpmath.loggamma, 1.5, 6),
     "log Phi": (special.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), 0.5, 6),
-    "sqrt": (jnp.sqrt, mpmath.sqrt, 2.0, 12),
-    "rsqrt": (jax.lax.rsqrt, lambda x: 1 / mpmath.sqrt(x), 2.0, 12),
-    "cbrt": (jnp.cbrt, mpmath.cbrt, 2.0, 6),
     "square at -1": (lambda x: x**2.0, lambda x: x**2, -1.0, 4),
     "cube at 0": (lambda x: x**3.0, lambda x: x**3, 0.0, 5),
     "cube by jnp.power at 0": (lambda x: jnp.power(x, 3), lambda x: x**3, 0.0, 5),

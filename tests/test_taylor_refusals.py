@@ -243,7 +243,6 @@ def test_threshold(act, x, result):
 
 
 CHOSEN_AT_0 = {  # and the first order at which the constant is no longer f
-    "spence": (special.spence, 1),
     "x log x": (lambda x: jnp.where(x == 0, 0, x * jnp.log(jnp.where(x == 0, 1, x))), 1),
     "relative entropy": (lambda x: special.rel_entr(x, 1.0), 1),
     "sin(x) / x": (lambda x: jnp.where(x == 0, 1.0, jnp.sin(x) / jnp.where(x == 0, 1, x)), 2),

@@ -21,7 +21,6 @@ from tests.models import logistic, single_precision
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(60, 3))
 LABELS = (FEATURES @ [1.0, -1.0, 0.5] + RNG.logistic(size=60) > 0).astype(float)
-KEY = jax.random.key(0)
 
 
 def beta(x, heads, tails):

@@ -46,12 +46,6 @@ def test_there_are_eight():
 
 FITS = {
     "hessian": (logistic, (FEATURES, CLASSES), lb.shard, {}),
-    "fisher": (
-        logistic,
-        (FEATURES, CLASSES),
-        explicit,
-        {"curvature": "empirical_fisher", "structure": "diagonal"},
-    ),
     "kronecker": (
         network,
         (FEATURES, TARGETS[:, None] * np.ones(2)),

@@ -277,6 +277,11 @@ def grouped(g, y, entries=J):
     numpyro.factor("c", -N / 2 * jnp.log(2 * jnp.pi))
 
 
+def sorted_first(g, y):
+    order = jnp.argsort(g)
+    numpyro.sample("y", dist.Normal(effects()[g[order]], 1), obs=y[order])
+
+
 def inner_search(g, y):
     observe(effects()[jnp.searchsorted(jnp.arange(J), g)], y)
 
@@ -304,6 +309,7 @@ LEGITIMATE = {
     "reference in front": (with_reference, G, ONE[G - 1] * (G > 0)[:, None]),
     "one-hot with reference": (coded, G, ONE[G - 1] * (G > 0)[:, None]),
     "segment_sum": (grouped, G, ONE[G]),
+    "sorted": (sorted_first, G, ONE[G]),
     "searchsorted": (inner_search, G, ONE[G]),
     "interpolated": (walked, G, np.tril(np.ones((J, J)))[G]),
     "place of a latent site": (moved, G, ONE[np.full(N, 2)]),

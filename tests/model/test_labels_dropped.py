@@ -40,7 +40,7 @@ def one_hot(g, y):
 
 
 def indicators(g, y):
-    observe((g[:, None] == jnp.arange(J)) @ effects(), y)
+    observe((jnp.arange(J) == g[:, None]) @ effects(), y)
 
 
 WAYS = {

@@ -18,7 +18,6 @@ from laplacebook.model.density import ModelDensity
 Y = np.array([0.3, -0.2, 1.1, 0.7])
 N = len(Y)
 COLUMN = np.array([[0.5], [1.0], [1.5], [2.0]])
-YES = COLUMN > 0.7
 
 
 def level():
