@@ -64,8 +64,9 @@ def network(structure):
 
 
 def everything_of(approx):
+    print(approx, approx.covariance, approx.log_evidence)
     u = approx.sample_vector(KEY, (3,))
-    return approx.covariance, approx.log_density(u[0]), approx.summary()
+    return approx.sample(KEY, (3,)), approx.log_density(u[0]), approx.summary()
 
 
 def normals():
