@@ -147,18 +147,19 @@ def test_most_models_end_with_an_answer_other_than_nuts():
     assert len(held) >= 17
 
 
-@pytest.mark.parametrize("name", ["globe", "rare_events", "eruptions", "eight_schools"])
+@pytest.mark.parametrize("name", gallery.names())
 @pytest.mark.filterwarnings("ignore::laplacebook.DoubtfulFit")
 def test_the_path_is_what_is_written(name):
-    """To the first answer, of a model for each way there: itself, nested by a site, two modes, refused."""
+    """To the first answer."""
     steps = gallery.path(name, KEY, everything=False)
-    assert steps[-1]["line"] == answer(name)["line"]
-    for found, kept in zip(steps, gallery.tried(name), strict=False):
-        assert (found["line"], found["verdict"]) == (kept["line"], kept["verdict"])
-        if "median" in kept:
-            assert found["median"] == pytest.approx(kept["median"], abs=0.03)
-            assert found["width"] == pytest.approx(kept["width"], abs=0.03)
-            assert found["holds"] == pytest.approx(kept["holds"], abs=0.015)
+    kept = gallery.tried(name)
+    assert steps[-1]["line"] == (answer(name) or kept[-1])["line"]
+    for found, written in zip(steps, kept, strict=False):
+        assert (found["line"], found["verdict"]) == (written["line"], written["verdict"])
+        if "median" in written:
+            assert found["median"] == pytest.approx(written["median"], abs=0.03)
+            assert found["width"] == pytest.approx(written["width"], abs=0.03)
+            assert found["holds"] == pytest.approx(written["holds"], abs=0.015)
 
 
 def test_what_nested_would_sample_is_not_tried():
