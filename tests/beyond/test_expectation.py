@@ -9,13 +9,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scipy import integrate, special, stats
+from scipy import optimize, special, stats
 
 import laplacebook as lb
-from laplacebook.beyond import expectation as module
 from tests.models import coin, line, logistic, single_precision
 
-TOSSES = np.repeat([1.0, 0.0], [8, 1])
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(60, 3))
 LABELS = (FEATURES @ [1.0, -1.0, 0.5] + RNG.logistic(size=60) > 0).astype(float)
@@ -24,14 +22,6 @@ NEW = np.array([[1.0, 0.5, 0.0], [-1.0, 2.0, 1.0]])
 
 def theta(sites):
     return sites["theta"]
-
-
-def square(sites):
-    return sites["theta"] ** 2
-
-
-def logarithm(sites):
-    return jnp.log(sites["theta"])
 
 
 def negative(sites):
@@ -65,19 +55,18 @@ def distance(sites):
 POSTERIOR = stats.beta(10, 3)
 MEANS = {
     theta: 10 / 13,
-    logarithm: special.digamma(10) - special.digamma(13),
-    negative: -10 / 13,
-    cube: POSTERIOR.expect(lambda x: (x - 0.5) ** 3) - 0.02,
     odds: 10 / 2,
-    step: POSTERIOR.sf(0.5),
-    likely: POSTERIOR.sf(0.5),
-    distance: POSTERIOR.expect(lambda x: abs(x - 0.75)),
+    cube: POSTERIOR.expect(lambda x: (x - 0.5) ** 3) - 0.02,
 }
 
 
+def beta(heads, tails):
+    numpyro.sample("theta", dist.Beta(heads, tails))
+
+
 @cache
-def tossed(times=1):
-    return lb.laplace(coin, np.repeat(TOSSES, times))
+def tossed():
+    return lb.laplace(beta, 10.0, 3.0)
 
 
 @cache
@@ -109,8 +98,6 @@ def test_what_is_returned_is_as_near_as_it_says(g):
         (theta, "delta", "delta leaves out 4e-06 posterior standard deviations of g"),
         (odds, "draws", "tierney_kadane leaves out 0.01"),
         (cube, "draws", "g is not of one sign"),
-        (step, "draws", "two derivatives of step at the mode are zero"),
-        (likely, "draws", "likely returns bool, which has no derivative"),
     ],
 )
 def test_what_was_used_and_why(g, method, why):
@@ -121,47 +108,40 @@ def test_what_was_used_and_why(g, method, why):
     assert found.why in repr(found)
 
 
-def beta(heads, tails):
-    numpyro.sample("theta", dist.Beta(heads, tails))
+def square_and_logarithm(sites):
+    return jnp.stack([sites["theta"] ** 2, jnp.log(sites["theta"])])
 
 
 @pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
-@pytest.mark.parametrize(
-    ("g", "mean"),
-    [
-        (square, lambda a, b: a * (a + 1) / ((a + b) * (a + b + 1))),
-        (logarithm, lambda a, b: special.digamma(a) - special.digamma(a + b)),
-    ],
-)
-def test_the_error_falls_with_the_square_of_the_number_of_data(g, mean, method):
+def test_the_error_falls_with_the_square_of_the_number_of_data(method):
     """Four times the tosses divide it by sixteen, and that of g at the mode by four."""
 
-    def error(heads, tails):
-        found = lb.expectation(lb.laplace(beta, heads, tails), g, method=method)
-        exact = mean(heads, tails)
+    def errors(a, b):
+        found = lb.expectation(lb.laplace(beta, a, b), square_and_logarithm, method=method)
+        logarithm = special.digamma(a) - special.digamma(a + b)
+        exact = np.array([a * (a + 1) / ((a + b) * (a + b + 1)), logarithm])
         return abs(found.value - exact), abs(found.value - found.correction - exact)
 
-    few, many = error(40.0, 30.0), error(160.0, 120.0)
-    assert few[0] / many[0] == pytest.approx(16, rel=0.1)
-    assert few[1] / many[1] == pytest.approx(4, rel=0.1)
+    few, many = errors(40.0, 30.0), errors(160.0, 120.0)
+    np.testing.assert_allclose(few[0] / many[0], 16, rtol=0.1)
+    np.testing.assert_allclose(few[1] / many[1], 4, rtol=0.1)
 
 
 def test_the_delta_method_is_the_derivative_of_the_generating_function():
     """Of log E exp(s g) by Laplace's method, at s = 0, by differences of two evidences."""
 
     def evidence(s):
-        return lb.laplace_of_density(
-            lambda x: (
-                10 * jax.nn.log_sigmoid(x)
-                + 3 * jax.nn.log_sigmoid(-x)
-                + s * contrast({"theta": jax.nn.sigmoid(x)})
-            ),
-            1.0,
-        ).log_evidence
+        def slope(x):
+            p = special.expit(x)
+            return 10 - 13 * p + s * p * (1 - p)
+
+        p = special.expit(optimize.brentq(slope, -5, 5, xtol=1e-14))
+        bend = p * (1 - p) * (13 - s * (1 - 2 * p))
+        return 10 * np.log(p) + 3 * np.log1p(-p) + s * (p - 0.75) - np.log(bend) / 2
 
     difference = (evidence(1e-3) - evidence(-1e-3)) / 2e-3
     found = lb.expectation(tossed(), contrast, method="delta")
-    assert found.value == pytest.approx(float(difference), abs=1e-7)
+    assert found.value == pytest.approx(difference, abs=1e-7)
 
 
 def test_tierney_and_kadane_divide_two_evidences():
@@ -173,7 +153,8 @@ def test_tierney_and_kadane_divide_two_evidences():
 
     found = lb.expectation(tossed(), odds, method="tierney_kadane")
     assert found.value == pytest.approx(laplace(11, 2) / laplace(10, 3), rel=1e-6)
-    assert lb.expectation(tossed(), negative, method="tierney_kadane").value < 0
+    below = lb.expectation(tossed(), negative, method="tierney_kadane")
+    assert below.value == pytest.approx(-laplace(11, 3) / laplace(10, 3), rel=1e-6)
 
 
 def test_moments_of_a_gaussian_are_exact():
@@ -208,16 +189,15 @@ def chances(sites):
     return jax.nn.sigmoid(NEW @ sites["w"])
 
 
-@pytest.mark.parametrize("method", ["delta", "tierney_kadane", "draws", None])
+@pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
 def test_several_numbers_of_several_variables(method):
     w, mass = weights_on_a_grid()
     exact = mass @ (1 / (1 + np.exp(-w @ NEW.T)))
-    found = lb.expectation(flights(), chances, method=method, num_samples=20_000)
+    found = lb.expectation(flights(), chances, method=method)
     assert found.value.shape == found.truncation.shape == (2,)
     error = np.abs(found.value - exact)
-    scale = found.truncation if found.standard_error is None else 3 * found.standard_error
-    assert (error <= 1.5 * scale).all()
-    assert (scale < 0.01).all()
+    assert (error <= 1.5 * found.truncation).all()
+    assert (found.truncation < 0.01).all()
 
 
 def test_a_second_mode_is_sought_where_the_first_leaves_out_more():
@@ -231,28 +211,6 @@ def test_the_mean_of_weights_is_shifted_by_third_derivatives():
     found = lb.expectation(flights(), lambda s: s["w"], method="delta")
     assert found.value == pytest.approx(mass @ w, abs=1e-3)
     assert abs(found.correction).max() > 0.02
-
-
-COUNTS = np.array([3.0, 0.0, 2.0, 5.0, 1.0])
-
-
-def test_counts_with_a_normal_prior():
-    def model(y):
-        level = numpyro.sample("level", dist.Normal(0, 1))
-        numpyro.sample("y", dist.Poisson(jnp.exp(level)).expand([5]).to_event(1), obs=y)
-
-    def density(x):
-        return np.exp(stats.norm.logpdf(x) + stats.poisson.logpmf(COUNTS, np.exp(x)).sum())
-
-    mean = (
-        integrate.quad(lambda x: np.exp(x) * density(x), -6, 6)[0]
-        / integrate.quad(density, -6, 6)[0]
-    )
-    for method in ("delta", "tierney_kadane"):
-        found = lb.expectation(
-            lb.laplace(model, COUNTS), lambda s: jnp.exp(s["level"]), method=method
-        )
-        assert abs(found.value - mean) <= 1.1 * found.truncation < 0.02
 
 
 def test_the_mean_of_a_gamma_distribution_in_the_constrained_space():
@@ -269,28 +227,31 @@ def number(sites):
     return jnp.exp(sites["x"])
 
 
-@pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
-def test_within_transformations(method):
-    def mean(n):
-        approx = lb.laplace_of_density(log_gamma, 0.1, n, throw=False)
-        found = lb.expectation(approx, number, method=method)
-        return found.value, found.truncation
+def test_within_transformations():
+    """Of two means the sum, whose slope is that of both."""
 
-    of_each = jax.jit(jax.vmap(jax.value_and_grad(mean, has_aux=True)))
-    (values, truncations), slopes = of_each(jnp.array([4.0, 9.0, jnp.nan]))
-    assert values[:2] == pytest.approx(np.array([4.0, 9.0]), rel=0.01)
+    def means(n):
+        approx = lb.laplace_of_density(log_gamma, 0.1, n, throw=False)
+        both = [lb.expectation(approx, number, method=m) for m in ("delta", "tierney_kadane")]
+        values = jnp.stack([found.value for found in both])
+        return values.sum(), (values, jnp.stack([found.truncation for found in both]))
+
+    of_each = jax.jit(jax.vmap(jax.value_and_grad(means, has_aux=True)))
+    (sums, (values, truncations)), slopes = of_each(jnp.array([4.0, 9.0, jnp.nan, 4.001, 3.999]))
+    np.testing.assert_allclose(values[:2], [[4, 4], [9, 9]], rtol=0.01)
     assert np.isnan([values[2], truncations[2]]).all()
-    difference = (mean(4.001)[0] - mean(3.999)[0]) / 0.002
-    assert slopes[0] == pytest.approx(float(difference), rel=1e-5)
+    assert slopes[0] == pytest.approx(float(sums[3] - sums[4]) / 0.002, rel=1e-5)
 
 
 def test_within_a_compiled_program_a_refusal_is_nan():
     @jax.jit
     def means(approx):
-        refused = (step, "delta"), (contrast, "tierney_kadane"), (distance, "delta")
-        return [lb.expectation(approx, g, method=method).value for g, method in refused]
+        asked = (contrast, "delta"), (contrast, "tierney_kadane"), (step, "delta")
+        return [lb.expectation(approx, g, method=method).value for g, method in asked]
 
-    assert np.isnan(means(tossed())).all()
+    found, *refused = means(tossed())
+    assert found == pytest.approx(float(lb.expectation(tossed(), contrast, method="delta").value))
+    assert np.isnan(refused).all()
     for method in (None, "draws"):
         with pytest.raises(ValueError, match="name one of the methods delta and tierney_kadane"):
             jax.jit(lambda approx, by=method: lb.expectation(approx, theta, method=by))(tossed())
@@ -298,14 +259,14 @@ def test_within_a_compiled_program_a_refusal_is_nan():
 
 def test_single_precision():
     with single_precision():
-        approx = lb.laplace(coin, TOSSES.astype(np.float32))
+        approx = lb.laplace(beta, 10.0, 3.0)
         found = [lb.expectation(approx, g).value for g in (theta, likely)]
     assert [x.dtype for x in found] == [np.float32] * 2
-    assert found == [pytest.approx(10 / 13, abs=1e-4), pytest.approx(MEANS[likely], abs=0.003)]
+    assert found == [pytest.approx(10 / 13, abs=1e-4), pytest.approx(POSTERIOR.sf(0.5), abs=0.003)]
 
 
 def test_a_constant_is_its_mean():
-    for method in module.METHODS:
+    for method in ("delta", "draws"):
         found = lb.expectation(tossed(), lambda _: 3.0, method=method)
         assert found.value == pytest.approx(3, rel=1e-12)
         assert found.truncation < 1e-12
@@ -319,7 +280,7 @@ def test_a_constant_is_its_mean():
         (lambda s: jnp.where(s["theta"] < 1e-6, 1.0, 0.0), "delta", "derivatives of <lambda>"),
         (likely, "tierney_kadane", "likely returns bool, which has no derivative"),
         (contrast, "tierney_kadane", "not of one sign .* method='delta'"),
-        (lambda s: s["phi"], None, "takes a site 'phi' that coin does not have; it has 'theta'"),
+        (lambda s: s["phi"], None, "takes a site 'phi' that beta does not have; it has 'theta'"),
         (lambda s: np.log(s["theta"]), None, "asks for numbers .* with jax.numpy"),
         (lambda s: 1.0 if s["theta"] > 0.5 else 0.0, None, "asks for numbers .* jnp.where"),
         (lambda s: s, None, "returns a dict, not an array of real numbers"),
@@ -332,16 +293,15 @@ def test_a_function_that_does_not_serve_is_refused(g, method, words):
     assert re.search(words, " ".join(str(error.value).split()))
 
 
-@pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
-def test_an_expansion_that_says_nothing_is_refused(method):
+def test_an_expansion_that_says_nothing_is_refused():
     """A kink within half of a standard deviation of the mode."""
     with pytest.raises(
         lb.LaplaceError, match=r"the\s+expansion\s+says\s+nothing(.|\n)*method='draws'"
     ):
-        lb.expectation(tossed(), distance, method=method)
+        lb.expectation(tossed(), distance, method="delta")
 
 
-@pytest.mark.parametrize("method", module.METHODS)
+@pytest.mark.parametrize("method", ["delta", "draws"])
 def test_a_function_that_is_not_finite_is_refused(method):
     with pytest.raises(lb.NonFinite, match="NaN or infinite"):
         lb.expectation(tossed(), lambda s: jnp.log(s["theta"] - 0.5), method=method)
@@ -352,17 +312,17 @@ def test_draws_that_do_not_tell_are_refused():
     cauchy = lb.laplace_of_density(lambda x: -jnp.log1p(x**2), 0.1)
     with pytest.raises(lb.LaplaceError, match=r"Pareto k-hat of their\s+weights is"):
         lb.expectation(cauchy, lambda s: s["x"], method="draws")
-    rare = lb.expectation(tossed(10), lambda s: s["theta"] < 0.01)
+    rare = lb.expectation(lb.laplace(beta, 82.0, 12.0), lambda s: s["theta"] < 0.01)
     assert rare.value < 1e-20
     assert rare.standard_error == np.inf
 
 
 def test_draws_have_the_error_that_they_tell():
     found = [
-        lb.expectation(tossed(), square, method="draws", key=key, num_samples=500)
+        lb.expectation(tossed(), theta, method="draws", key=key, num_samples=500)
         for key in jax.random.split(jax.random.key(1), 40)
     ]
-    z = np.array([(one.value - 10 * 11 / (13 * 14)) / one.standard_error for one in found])
+    z = np.array([(one.value - MEANS[theta]) / one.standard_error for one in found])
     assert 0.75 < z.std() < 1.25
     assert abs(z.mean()) < 0.4
 
@@ -391,6 +351,6 @@ def test_what_is_no_fit_is_refused():
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
         lb.expectation(tossed(), theta, num_samples=0)
     with pytest.raises(lb.LaplaceError, match="The fit failed"):
-        lb.expectation(lb.laplace(coin, TOSSES * np.nan, throw=False), theta)
+        lb.expectation(lb.laplace(beta, np.nan, 3.0, throw=False), theta)
     with pytest.raises(lb.UnsupportedModel, match="maximum likelihood has no posterior"):
-        lb.expectation(lb.maximum_likelihood(coin, TOSSES), theta)
+        lb.expectation(lb.maximum_likelihood(coin, np.array([1.0, 0.0])), theta)
