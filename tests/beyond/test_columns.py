@@ -34,10 +34,7 @@ CROSSED = Case(crossed, (COUNTS[:12],), ("scale",))
 CASES = {
     "few": (MODELS["seeds"], 1),
     "crossed": (Case(crossed, (COUNTS, 3), ("scale",)), 3),
-    "walk": (MODELS["autoregression"], 1),
     "rows": (MODELS["epil"], 2),
-    "counties": (MODELS["radon"], 1),
-    "slopes": (MODELS["correlated_slopes"], 1),
     "dense": (MODELS["icar"], None),
 }
 

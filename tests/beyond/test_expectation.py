@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import laplacebook as lb
-from tests.models import coin, line, logistic, single_precision
+from tests.models import line, logistic, single_precision
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(60, 3))
@@ -352,5 +352,3 @@ def test_what_is_no_fit_is_refused():
         lb.expectation(tossed(), theta, num_samples=0)
     with pytest.raises(lb.LaplaceError, match="The fit failed"):
         lb.expectation(lb.laplace(beta, np.nan, 3.0, throw=False), theta)
-    with pytest.raises(lb.UnsupportedModel, match="maximum likelihood has no posterior"):
-        lb.expectation(lb.maximum_likelihood(coin, np.array([1.0, 0.0])), theta)

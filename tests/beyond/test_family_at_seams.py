@@ -9,7 +9,9 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
-from laplacebook.beyond.weighted_draws import weighted_draws
+from laplacebook.beyond.weighted_draws import WeightedDraws
+from laplacebook.fit.numpyro_and_arviz import to_arviz
+from laplacebook.model.density import ModelDensity
 
 KEY = jax.random.key(0)
 
@@ -123,49 +125,49 @@ def test_a_mixture_of_what_is_no_fit_says_so(normal):
         lb.mixture(lb.skewed(normal))
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [lb.skewed, lb.mixture, lambda fit: lb.resampled(fit, KEY), lambda fit: lb.nuts(fit, KEY)],
-    ids=["skewed", "mixture", "resampled", "nuts"],
-)
-def test_a_likelihood_has_no_draws(verb):
+def test_a_likelihood_has_no_draws():
     def coin(y):
         theta = numpyro.sample("theta", dist.Beta(2, 2))
         numpyro.sample("y", dist.Binomial(9, theta), obs=y)
 
-    with pytest.raises(
-        lb.UnsupportedModel, match=r"without\s+priors\s+there\s+is\s+no\s+posterior"
+    fit = lb.maximum_likelihood(coin, 8)
+    for verb in (
+        lb.skewed,
+        lb.mixture,
+        lambda fit: lb.resampled(fit, KEY),
+        lambda fit: lb.nuts(fit, KEY),
     ):
-        verb(lb.maximum_likelihood(coin, 8))
+        with pytest.raises(
+            lb.UnsupportedModel, match=r"without\s+priors\s+there\s+is\s+no\s+posterior"
+        ):
+            verb(fit)
+    with pytest.raises(lb.UnsupportedModel, match="maximum likelihood has no posterior"):
+        lb.expectation(fit, lambda s: s["theta"])
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [lambda fit: lb.resampled(fit, KEY), lambda fit: lb.nuts(fit, KEY)],
-    ids=["resampled", "nuts"],
-)
-def test_a_batch_is_told_to_be_taken_apart(verb):
-    batch = jax.vmap(lambda y: lb.laplace(root, y))(jnp.array([4.0, 9.0]))
-    with pytest.raises(ValueError, match="call the function on one at a time"):
-        verb(batch)
+def test_a_batch_is_told_to_be_taken_apart(normal):
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), normal)
+    for verb in (lb.resampled, lb.nuts):
+        with pytest.raises(ValueError, match="call the function on one at a time"):
+            verb(batch, KEY)
 
 
-def test_draws_of_a_grid_that_belong_together_count_together():
-    """Eight draws of the effects for each of the hyperparameters: the error is that of the groups."""
+def test_draws_that_belong_together_count_together():
+    """Eight that have one weight are worth as many draws as there are groups."""
+    logs = np.random.default_rng(0).normal(size=100)
+    draws = WeightedDraws(np.zeros((800, 1)), np.repeat(logs, 8), together=8, rounding=0.0)
+    weights = np.exp(logs)
+    assert draws.effective_groups == pytest.approx(weights.sum() ** 2 / np.sum(weights**2))
 
-    def groups(y):
-        tau = numpyro.sample("tau", dist.HalfNormal(2))
-        with numpyro.plate("groups", y.size):
-            z = numpyro.sample("z", dist.Normal(0, tau))
-            numpyro.sample("y", dist.Normal(z, 1), obs=y)
 
-    fit = lb.nested(groups, jnp.array([2.0, -1.0, 0.5, -3.0]))
-    draws = weighted_draws(fit, KEY, 800)
-    assert draws.together == 8
-    together = draws.log_weights.reshape(-1, 8)
-    # Weights that are equal in each group are worth as many draws as there are groups.
-    equal = draws._replace(log_weights=np.repeat(together[:, 0], 8))
-    assert equal.effective_groups <= 100
+U = 0.1 * np.random.default_rng(0).normal(size=(1000, 1))
+
+
+def drawn(model, *data, log_likelihood=False, predictive=False, **kwargs):
+    """What belongs to draws of one number, whatever its posterior is."""
+    return to_arviz(
+        ModelDensity.of(model, data, kwargs), jnp.asarray(U), KEY, log_likelihood, predictive
+    )
 
 
 def test_log_likelihoods_that_are_not_of_each_datum_are_refused():
@@ -178,12 +180,12 @@ def test_log_likelihoods_that_are_not_of_each_datum_are_refused():
 
     y = jnp.array([1.0, 2.0, 3.0])
     with pytest.raises(lb.UnsupportedModel, match="factor for no datum, 'censored'"):
-        lb.laplace(model, y, factor=True).to_arviz(log_likelihood=True)
+        drawn(model, y, log_likelihood=True, factor=True)
     with pytest.raises(lb.UnsupportedModel, match="scales the likelihood of data, 'y'"):
-        lb.laplace(model, y, scale=100.0).to_arviz(log_likelihood=True)
-    masked = lb.laplace(model, y, mask=jnp.array([True, False, True]))
-    found = masked.to_arviz(num_samples=3, log_likelihood=True).log_likelihood["y"]
-    np.testing.assert_array_equal(np.isnan(found)[0], [[False, True, False]] * 3)
+        drawn(model, y, log_likelihood=True, scale=100.0)
+    mask = jnp.array([True, False, True])
+    found = drawn(model, y, log_likelihood=True, mask=mask).log_likelihood["y"]
+    np.testing.assert_array_equal(np.isnan(found)[0, :3], [[False, True, False]] * 3)
 
 
 def test_a_log_jacobian_is_no_factor_of_the_model():
@@ -194,7 +196,7 @@ def test_a_log_jacobian_is_no_factor_of_the_model():
         numpyro.sample("y", dist.Normal(0, s).expand([3]), obs=y)
 
     y = jnp.array([1.0, 2.0, 3.0])
-    found = lb.laplace(model, y).to_arviz(num_samples=4, log_likelihood=True)
+    found = drawn(model, y, log_likelihood=True)
     scale = np.asarray(found.posterior["s"])[0, :, None]
     exact = stats.norm(0, scale).logpdf(y)
     np.testing.assert_allclose(np.asarray(found.log_likelihood["y"])[0], exact, rtol=1e-5)
@@ -207,19 +209,21 @@ def test_as_many_data_are_drawn_as_one_law_without_a_plate_observes():
         numpyro.sample("pairs", dist.MultivariateNormal(jnp.zeros(2), s**2 * jnp.eye(2)), obs=pairs)
 
     y, pairs = jnp.array([1.0, -2.0, 3.0]), jnp.ones((4, 2))
-    found = lb.laplace(model, y, pairs).to_arviz(posterior_predictive=True).posterior_predictive
+    found = drawn(model, y, pairs, predictive=True).posterior_predictive
     assert found["y"].shape == (1, 1000, 3) and found["pairs"].shape == (1, 1000, 4, 2)
     scale = np.std(found["y"], axis=(0, 1))
     assert np.unique(scale).size == 3  # drawn each
     np.testing.assert_allclose(np.std(found["pairs"], axis=(0, 1)), scale.mean(), rtol=0.2)
 
 
-def test_a_site_with_the_name_of_an_axis_is_refused():
+def test_a_site_with_the_name_of_an_axis_and_likelihoods_of_no_data_are_refused():
     def model():
         numpyro.sample("chain", dist.Normal(0, 1))
 
     with pytest.raises(lb.UnsupportedModel, match="called 'chain'"):
-        lb.laplace(model).to_arviz()
+        drawn(model)
+    with pytest.raises(lb.UnsupportedModel, match="observes no data"):
+        drawn(model, log_likelihood=True)
 
 
 def test_deterministic_values_need_the_data():

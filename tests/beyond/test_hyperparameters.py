@@ -25,6 +25,7 @@ from tests.beyond.hierarchies import (
     missing_covariates,
     normal,
     schools,
+    schools_not_centred,
     site,
 )
 from tests.models import single_precision
@@ -75,7 +76,7 @@ def test_priors_of_others():
 
 
 def of_schools(over):
-    return hyperparameters_of(ModelDensity.of(schools, (*EIGHT, "centred")), over)
+    return hyperparameters_of(ModelDensity.of(schools, EIGHT), over)
 
 
 def test_named():
@@ -158,7 +159,7 @@ def test_the_next_call_runs_no_model(monkeypatch):
     """Nor with other data."""
 
     def once(y, s):
-        schools(y, s, "not centred")
+        schools_not_centred(y, s)
 
     def found(by, over):
         return hyperparameters_of(ModelDensity.of(once, (EIGHT[0] + by, EIGHT[1])), over)
@@ -215,23 +216,7 @@ def _no_constants_in_double_precision():
 
 @pytest.mark.usefixtures("_no_constants_in_double_precision")
 @pytest.mark.parametrize(
-    "case",
-    [
-        "schools, normal scale",
-        "seeds",
-        "negative binomial, log",
-        "beta",
-        "ordinal",
-        "series of innovations",
-        "volatility",
-        "process",
-        "icar",
-        "correlated",
-        "decay",
-        "missing covariates",
-        "large covariates",
-        "mean of priors",
-    ],
+    "case", ["schools, normal scale", "volatility", "process", "large covariates"]
 )
 def test_found_in_single_precision(case):
     model, args, expected = MODELS[case]
@@ -241,9 +226,9 @@ def test_found_in_single_precision(case):
     assert found == tuple(expected)
 
 
-@pytest.mark.parametrize("centre", [0.0, 30.0, 1000.0])
-def test_a_prior_far_from_zero_is_seen_to_be_quadratic(centre):
-    """In single precision a step of 1e-4 from 30 is rounding."""
+def test_a_prior_far_from_zero_is_seen_to_be_quadratic():
+    """In single precision a step of 1e-4 from 1000 is rounding."""
+    centre = 1000.0
 
     def groups(y):
         mean, tau = site("mean", dist.Normal(centre, 2)), half("tau")

@@ -7,7 +7,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.fit import glance
-from tests.beyond.test_mixture import root
+from tests.beyond.test_mixture import place, root
 
 KEY = jax.random.key(0)
 TOLD = r"it leaves out other modes that were found, with 23% of the evidence; lb\.mixture"
@@ -57,7 +57,7 @@ def test_a_mixture_that_holds_them_is_not_doubted(found):
     joined = lb.mixture([found.approx, *found.other_modes])
     assert joined.doubt is None
     assert lb.resampled(joined, KEY, 2_000).doubt is None
-    assert lb.expectation(joined, lambda sites: sites["x"]).doubt is None
+    assert lb.expectation(joined, place).doubt is None
 
 
 def test_of_a_share_below_a_hundredth_nothing_is_said():
@@ -76,7 +76,7 @@ def test_what_is_bad_about_the_shape_goes_with_what_does_not_mend_it(heavy):
     assert skewed.doubt.startswith("the Gaussian was diagnosed bad: Pareto k-hat")
     lb.diagnose(skewed, KEY)
     assert not (skewed.doubt or "").startswith("the Gaussian")
-    mean = lb.expectation(heavy, lambda sites: sites["x"], method="delta")
+    mean = lb.expectation(heavy, place, method="delta")
     assert repr(mean).endswith(f"; doubtful: {heavy.doubt}")
 
 
@@ -107,7 +107,7 @@ def test_inner_modes_in_words_go_along():
 def test_numbers_by_expansions_tell_it(found, both):
     for one, told in ((found.approx, "diagnosed bad: 1 other mode holds 23%"), (both, "it leaves")):
         evidence = lb.corrected_evidence(one)
-        mean = lb.expectation(one, lambda sites: sites["x"])
+        mean = lb.expectation(one, place)
         for number in (evidence, mean):
             assert number.doubt.startswith(told)
             assert repr(number).endswith(f"; doubtful: {number.doubt}")
@@ -133,7 +133,7 @@ def test_nothing_is_looked_at_anew(monkeypatch):
     fit = lb.laplace(root, 9.0, 0.2, start={"x": 3.0})
     monkeypatch.setattr(glance, "doubt_at_a_glance", look)
     assert lb.corrected_evidence(fit).doubt is None
-    assert lb.expectation(lb.mixture(fit), lambda sites: sites["x"]).doubt is None
+    assert lb.expectation(lb.mixture(fit), place).doubt is None
     lb.importance_sampling(fit, KEY, 200)
     with pytest.raises(AssertionError):
         _ = fit.doubt
@@ -146,7 +146,7 @@ def test_within_a_compiled_program_there_is_no_word(both):
     inside = jax.jit(lambda x: x * lb.corrected_evidence(both).value)(1.0)
     assert inside == pytest.approx(float(found.value))
     joined = lb.mixture(both)
-    mean = lb.expectation(joined, lambda sites: sites["x"], method="delta").value
+    mean = lb.expectation(joined, place, method="delta").value
     inside = jax.jit(
         lambda x: lb.expectation(joined, lambda sites: x * sites["x"], method="delta").value
     )(2.0)

@@ -23,6 +23,10 @@ def root(y, tilt):
     numpyro.sample("y", dist.Normal(x**2, 1), obs=y)
 
 
+def place(sites):
+    return sites["x"]
+
+
 def exact(y, tilt):
     """Log evidence, mean, and share of what is above zero, by quadrature."""
     logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(y) + tilt * GRID
@@ -120,6 +124,10 @@ def test_fits_by_the_same_curvature_are_joined(tmp_path):
     joined = lb.mixture([dense, sparse])
     expected = np.logaddexp(float(dense.log_evidence), float(sparse.log_evidence))
     assert joined.log_evidence == pytest.approx(expected)
+    whole = lb.laplace(pairs, y, start=right)
+    means = [lb.expectation(fit, place, method="delta") for fit in (sparse, whole)]
+    np.testing.assert_allclose(means[0].value, means[1].value)
+    np.testing.assert_allclose(means[0].truncation, means[1].truncation, rtol=1e-6)
     rough = {"curvature": "gauss_newton", "tolerance": 0.3}
     near = lb.laplace(pairs, y, start=left, **rough)
     exact = lb.laplace(pairs, y, start=right, curvature="gauss_newton", batch_size=1)
@@ -164,3 +172,72 @@ def test_data_that_a_mask_hides_may_be_nan():
 def test_other_numbers_that_are_no_arrays_are_refused():
     with pytest.raises(ValueError, match="is called with"):
         lb.mixture([lb.laplace(pairs, np.ones(2), s) for s in (1.1, 1.1 + 1e-9)])
+
+
+@pytest.fixture(scope="module")
+def modes():
+    """A mixture of both roots, and its density on a grid."""
+    logs = stats.norm(0, 3).logpdf(GRID) + stats.norm(GRID**2, 1).logpdf(4.0) + 0.2 * GRID
+    mixture = lb.mixture(lb.laplace(root, 4.0, 0.2, starts=8, key=KEY))
+    assert len(mixture.components) == 2
+    return mixture, np.exp(logs) / np.exp(logs).sum()
+
+
+@pytest.mark.parametrize("method", ["delta", "tierney_kadane"])
+def test_means_are_weighted_by_the_evidences_of_the_modes(modes, method):
+    def several(x, xp=np):
+        return xp.stack([x, x**2, 1 / (1 + x**2)])
+
+    mixture, density = modes
+    found = lb.expectation(mixture, lambda s: several(s["x"], jnp), method=method)
+    exact = several(GRID) @ density
+    assert np.all(abs(found.value - exact) <= 1.1 * found.truncation)
+    spread = np.sqrt((several(GRID) - exact[:, None]) ** 2 @ density)
+    assert np.all(found.truncation < 0.1 * spread)
+
+
+def test_what_is_left_out_of_the_shares_counts(modes):
+    """Of a function that is flat near each mode, but for what keeps it from being one, nothing else is left out."""
+    mixture, density = modes
+    found = lb.expectation(mixture, lambda s: jnp.tanh(50 * s["x"]) + 1e-3 * s["x"], method="delta")
+    evidences = [lb.corrected_evidence(one) for one in mixture.components]
+    error = abs(found.value - density @ (np.tanh(50 * GRID) + 1e-3 * GRID))
+    least = sum(
+        share * abs(np.sign(float(one.mode["x"])) - float(found.value)) * evidence.truncation
+        for share, one, evidence in zip(mixture.shares, mixture.components, evidences, strict=True)
+    )
+    assert max(error, 0.9 * least) < found.truncation
+
+
+def test_values_that_modes_bound_have_no_long_tail(modes):
+    """Of x itself: Pareto k-hat of what lies beyond the lower of two bounds is 3.4."""
+    mixture, density = modes
+    found = lb.expectation(mixture, place, method="draws")
+    assert abs(found.value - density @ GRID) < 3 * found.standard_error < 0.06
+
+
+def test_a_mixture_whose_shares_have_no_expansion_is_left_to_draws():
+    mixture = lb.mixture(lb.laplace(root, 0.7, 0.2, starts=8, key=KEY))
+    with pytest.raises(lb.LaplaceError, match="says nothing here"):
+        lb.corrected_evidence(mixture)
+    found = lb.expectation(mixture, place)
+    assert (found.method, found.why) == (
+        "draws",
+        "the evidences about the modes, by which they are weighted, have none",
+    )
+
+
+def two_bumps(x, far, xp=jnp):
+    return xp.logaddexp(-(x**2) / 2, -1.5 - (x - far) ** 2 / 2)
+
+
+@pytest.mark.parametrize("far", [np.float64(4), np.float64(6)])
+def test_each_mode_has_the_part_of_the_posterior_about_it(far):
+    """A line about one sees nothing of the other, at which g is elsewhere."""
+
+    mixture = lb.mixture([lb.laplace_of_density(two_bumps, x, far) for x in (0.0, far)])
+    grid = np.linspace(-9, far + 9, 10_001)
+    weights = np.exp(two_bumps(grid, far, np))
+    found = lb.expectation(mixture, lambda sites: jnp.exp(sites["x"] / 8), method="delta")
+    exact = weights @ np.exp(grid / 8) / weights.sum()
+    assert abs(found.value - exact) < 1.1 * found.truncation < 0.05
