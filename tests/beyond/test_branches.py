@@ -40,7 +40,7 @@ def fit():
 
 def require_both(fit):
     """The odds of the two orders are a mean over one of them of the ratio of the priors."""
-    b = np.asarray(fit.sample(KEY, (20_000,))["b"])
+    b = np.asarray(fit.sample(KEY, (4_000,))["b"])
     one = b[:, 0, 1] > b[:, 1, 1]
     log_prior = [-np.sum((each - PLACES) ** 2, axis=(1, 2)) / 8 for each in (b, b[:, ::-1])]
     odds = np.mean(np.exp(log_prior[1] - log_prior[0])[one])
