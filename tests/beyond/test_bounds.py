@@ -1,5 +1,7 @@
 """A bound that a factor sets on an effect: a cliff of the log joint, which a Gaussian does not see."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -9,6 +11,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import laplacebook as lb
+from laplacebook.beyond.skewed_by_shifts import skewed_by_shifts
+from laplacebook.beyond.sparse_effects import SparseEffects
+from laplacebook.model.density import ModelDensity
 
 Y = np.array([0.8, 0.4, 1.6, 0.2, 0.9, -0.1, 1.1, 0.3])
 NOISE = 0.5
@@ -42,28 +47,50 @@ def exact(least):
     return first, np.sqrt(second - first**2)
 
 
-@pytest.mark.parametrize(("structure", "off"), [("dense", 0.2), ("sparse", 0.4)])
-def test_a_bound_cuts_the_marginal_of_its_effect_and_is_told(structure, off):
+@functools.cache
+def fitted(least, depth):
+    return lb.nested(bounded, Y, least, depth)
+
+
+def test_a_bound_cuts_the_marginal_of_its_effect_and_is_told():
     mean, sd = exact(0.4)
-    fit = lb.nested(bounded, Y, 0.4, 1e3, structure=structure)
+    fit = fitted(0.4, 1e3)
     means = [np.ravel(fit.mean[name])[0] for name in ("scale", "middle", "level")]
     spread = [np.ravel(fit.standard_deviation[name])[0] for name in ("scale", "middle", "level")]
-    assert (np.array(means) - mean) / sd == pytest.approx(0, abs=off)
+    assert (np.array(means) - mean) / sd == pytest.approx(0, abs=0.2)
     assert np.array(spread) == pytest.approx(sd, rel=0.15)
     assert "% of the draws given scale lie beyond a bound" in repr(fit)
 
 
+def test_so_it_does_where_effects_are_sparse():
+    """Given the scale the effects without the bound are normal, and the share of them beyond it is known."""
+    scale = 0.5
+    effects = SparseEffects(ModelDensity.of(bounded, (Y, 0.4, 1e3)), ("scale",))
+    nodes = effects.given(np.log([[scale]]), np.zeros((1, 9)))
+    found = skewed_by_shifts(effects, nodes, np.zeros(1))
+    precision = np.diag(np.r_[0.25 + 8 / scale**2, np.full(8, scale**-2 + NOISE**-2)])
+    precision[0, 1:] = precision[1:, 0] = -(scale**-2)
+    covariance = np.linalg.inv(precision)
+    level = norm((covariance[1, 1:] @ Y) / NOISE**2, np.sqrt(covariance[1, 1]))
+    assert found.outside == pytest.approx(level.cdf(0.4), abs=0.03)
+    draws = found.draws()[:, 2]
+    truncated = functools.partial(level.expect, lb=0.4, conditional=True)
+    sd = np.sqrt(truncated(lambda x: x**2) - truncated() ** 2)
+    assert draws.mean() == pytest.approx(truncated(), abs=0.03)
+    assert draws.std() == pytest.approx(sd, rel=0.1)
+
+
 def test_a_bound_without_density_is_one_of_a_cliff(tmp_path):
-    cliff, nothing = (lb.nested(bounded, Y, 0.0, depth) for depth in (1e3, np.inf))
+    cliff, nothing = fitted(0.4, 1e3), fitted(0.4, np.inf)
     for name in ("scale", "middle", "level"):
         np.testing.assert_allclose(nothing.mean[name], cliff.mean[name], rtol=1e-6)
     nothing.save(tmp_path / "fit.npz")
-    loaded = lb.load(tmp_path / "fit.npz", bounded, Y, 0.0, np.inf)
+    loaded = lb.load(tmp_path / "fit.npz", bounded, Y, 0.4, np.inf)
     assert "lie beyond a bound" in loaded.doubt == nothing.doubt
 
 
 def test_a_bound_far_away_is_no_matter():
-    near, far = (lb.nested(bounded, Y, least, 1e3) for least in (-3.0, -30.0))
+    near, far = fitted(-3.0, 1e3), fitted(-30.0, 1e3)
     assert near.doubt is None
     np.testing.assert_allclose(near.mean["level"], far.mean["level"], atol=1e-3)
 

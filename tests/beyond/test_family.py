@@ -85,8 +85,8 @@ def member(request, family):
 
 @pytest.fixture(scope="module")
 def all_draws(family):
-    """20,000 of each."""
-    return {name: approx.sample(KEY, (20_000,)) for name, approx in family.items()}
+    """12,000 of each."""
+    return {name: approx.sample(KEY, (12_000,)) for name, approx in family.items()}
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def draws(member, all_draws):
 
 
 def test_its_draws_have_its_moments(member, draws):
-    """Their mean is within five standard errors, of 20,000 draws, of that which it tells."""
+    """Their mean is within five standard errors, of 12,000 draws, of that which it tells."""
     _, approx = member
     assert isinstance(approx, lb.Approximation)
     for name in "ab":
@@ -133,7 +133,7 @@ def test_its_density_is_that_of_its_draws(name, family):
     approx = family[name]
     density = np.exp(np.asarray(jax.vmap(approx.log_density)(jnp.asarray(POINTS)))) * CELL
     assert density.sum() == pytest.approx(1, abs=1e-3)
-    u = np.asarray(approx.sample_vector(KEY, (20_000,)))
+    u = np.asarray(approx.sample_vector(KEY, (12_000,)))
     features = [lambda x: x, lambda x: x**2, lambda x: x**3, lambda x: x[:, ::-1] * x]
     for feature in features:
         seen = feature(u)
