@@ -28,12 +28,9 @@ def effects(y):
         numpyro.sample("y", dist.Normal(z, 1), obs=y)
 
 
-@pytest.fixture(scope="module", params=["skewed", "mixture", "resampled"])
-def drawn(request):
-    fit = lb.laplace(counts, Y)
-    if request.param == "resampled":
-        return lb.resampled(lb.skewed(fit), KEY)
-    return getattr(lb, request.param)(fit)
+@pytest.fixture(scope="module")
+def drawn():
+    return lb.skewed(lb.laplace(counts, Y))
 
 
 def test_of_a_few_numbers_each_has_a_histogram(drawn):

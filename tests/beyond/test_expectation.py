@@ -260,9 +260,9 @@ def test_within_a_compiled_program_a_refusal_is_nan():
 def test_single_precision():
     with single_precision():
         approx = lb.laplace(beta, 10.0, 3.0)
-        found = [lb.expectation(approx, g).value for g in (theta, likely)]
-    assert [x.dtype for x in found] == [np.float32] * 2
-    assert found == [pytest.approx(10 / 13, abs=1e-4), pytest.approx(POSTERIOR.sf(0.5), abs=0.003)]
+        found = lb.expectation(approx, theta).value
+    assert found.dtype == np.float32
+    assert found == pytest.approx(10 / 13, abs=1e-4)
 
 
 def test_a_constant_is_its_mean():

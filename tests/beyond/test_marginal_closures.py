@@ -52,7 +52,7 @@ def exact(scale, known=None):
 
 
 def test_the_evidence_and_its_slopes_in_the_number_and_in_the_data_are_exact():
-    of_each = jax.vmap(jax.value_and_grad(evidence, argnums=(0, 1)))
+    of_each = jax.jit(jax.vmap(jax.value_and_grad(evidence, argnums=(0, 1))))
     values, slopes = of_each(SCALES, jnp.zeros(2))
     found = values, *slopes
     np.testing.assert_allclose(found, exact(np.asarray(SCALES)), rtol=1e-9)
