@@ -266,11 +266,11 @@ def test_single_precision():
 
 
 def test_a_constant_is_its_mean():
-    for method in ("delta", "draws"):
-        found = lb.expectation(tossed(), lambda _: 3.0, method=method)
-        assert found.value == pytest.approx(3, rel=1e-12)
-        assert found.truncation < 1e-12
-        assert found.standard_error is None or found.standard_error < 1e-12  # rounding
+    found = lb.expectation(tossed(), lambda _: 3.0, method="delta")
+    assert found.value == pytest.approx(3, rel=1e-12)
+    assert found.truncation < 1e-12
+    drawn = lb.expectation(tossed(), lambda _: 0.0, method="draws")
+    assert float(drawn.value) == float(drawn.standard_error) == 0
 
 
 @pytest.mark.parametrize(

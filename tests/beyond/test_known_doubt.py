@@ -79,6 +79,8 @@ def test_what_is_bad_about_the_shape_goes_with_what_does_not_mend_it(heavy):
     )
     skewed = lb.skewed(heavy)
     assert skewed.doubt.startswith("the Gaussian was diagnosed bad: Pareto k-hat")
+    skewed.remember("")  # as a diagnosis of its own does that finds it good
+    assert skewed.doubt is None
     mean = lb.expectation(heavy, place, method="delta")
     assert repr(mean).endswith(f"; doubtful: {heavy.doubt}")
 

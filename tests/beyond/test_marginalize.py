@@ -232,7 +232,7 @@ def test_a_poisson_integral_is_laplaces(tallied):
 def test_data_are_told_by_the_name_of_their_argument(tallied):
     marginal, _ = tallied
     with pytest.raises(lb.NonFinite, match="Argument 'g' has the label 3"):
-        lb.laplace(marginal, G + 1, y=TALLY.astype(float))
+        marginal.given({"tau": 1.0}, G + 1, y=TALLY.astype(float))
     with pytest.raises(lb.NonFinite, match=r"argument 'y' has 1\sNaN"):
         lb.laplace(marginal, G, y=np.array([0, np.nan, 1, 1]))
 
