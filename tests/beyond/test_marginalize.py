@@ -81,8 +81,6 @@ def test_the_fit_is_that_of_the_exact_marginal(approx, exact):
     np.testing.assert_allclose(approx.covariance, exact.covariance, rtol=1e-7)
     assert float(approx.log_evidence) == pytest.approx(float(exact.log_evidence), abs=1e-8)
     assert [site.name for site in approx.density.sites] == ["mu", "tau"]
-    u = jnp.array([-1.0, -2.0])
-    np.testing.assert_allclose(approx.density.log_joint(u), log_marginal(u), atol=1e-9)  # eagerly
 
 
 def test_draws_of_the_effects(marginal, approx):
@@ -217,7 +215,8 @@ def tallied():
 
 def test_a_poisson_integral_is_laplaces(tallied):
     """Of one effect a group: the sum of one-dimensional Laplace approximations, near quadrature."""
-    sd, exact = 0.8, 0.0
+    sd = 0.8
+    exact = stats.halfnorm.logpdf(sd) + np.log(sd)
     for group in range(3):
         y = TALLY[group == G]
 
@@ -225,7 +224,7 @@ def test_a_poisson_integral_is_laplaces(tallied):
             return stats.norm(0, sd).pdf(z) * stats.poisson(np.exp(z)).pmf(y).prod()
 
         exact += np.log(integrate.quad(density, -5, 5)[0])
-    found = tallied[0].given({"tau": sd}, G, y=TALLY.astype(float)).log_evidence
+    found = tallied[1].density.log_joint(jnp.log(jnp.array([sd])))  # eagerly
     assert float(found) == pytest.approx(exact, abs=0.02)
 
 

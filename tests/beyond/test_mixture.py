@@ -1,5 +1,6 @@
 """Several modes, each a Gaussian weighted by its evidence."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 import laplacebook as lb
+from laplacebook.curvature.settings import Settings
 from tests.models import single_precision
 
 KEY = jax.random.key(0)
@@ -128,9 +130,10 @@ def test_fits_by_the_same_curvature_are_joined(tmp_path):
     means = [lb.expectation(fit, place, method="delta") for fit in (sparse, whole)]
     np.testing.assert_allclose(means[0].value, means[1].value)
     np.testing.assert_allclose(means[0].truncation, means[1].truncation, rtol=1e-6)
-    rough = {"curvature": "gauss_newton", "tolerance": 0.3}
-    near = lb.laplace(pairs, y, start=left, **rough)
-    exact = lb.laplace(pairs, y, start=right, curvature="gauss_newton", batch_size=1)
+    settings = Settings("gauss_newton", tolerance=0.3), Settings("gauss_newton", batch_size=1)
+    near, exact = (
+        replace(fit, settings=one) for fit, one in zip((dense, whole), settings, strict=True)
+    )
     for one in (joined, lb.mixture([near, exact])):
         one.save(tmp_path / "mixture.npz")
         loaded = lb.load(tmp_path / "mixture.npz", pairs, y)
