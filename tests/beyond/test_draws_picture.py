@@ -21,13 +21,6 @@ def counts(y):
     numpyro.sample("y", dist.Poisson(rate.sum() + 0 * y).to_event(1), obs=y)
 
 
-def effects(y):
-    scale = numpyro.sample("scale", dist.HalfNormal(2))
-    with numpyro.plate("groups", y.size):
-        z = numpyro.sample("z", dist.Normal(0, scale))
-        numpyro.sample("y", dist.Normal(z, 1), obs=y)
-
-
 @pytest.fixture(scope="module")
 def drawn():
     return lb.skewed(lb.laplace(counts, Y))
@@ -67,10 +60,3 @@ def test_what_has_no_picture_is_refused(drawn, site):
         drawn.plot(site)
     with pytest.raises(ValueError, match="probability must be between"):
         drawn.plot("rate", 1.5)
-
-
-def test_of_a_nested_fit_hyperparameters_are_drawn_unless_a_site_is_named():
-    fit = lb.nested(effects, jnp.array([2.0, -1.0, 0.5, -3.0]))
-    (axes,) = fit.plot().axes
-    assert axes.get_title() == "scale" and not axes.patches
-    assert [axes.get_title() for axes in fit.plot("z").axes] == ["z[0]", "z[1]", "z[2]", "z[3]"]

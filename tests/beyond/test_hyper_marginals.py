@@ -41,7 +41,12 @@ def test_the_picture_draws_it(fit):
     np.testing.assert_array_equal(
         line.get_xydata().T, [fit.marginals[0].u, fit.marginals[0].density]
     )
-    assert axes.get_title() == "tau"
+    assert axes.get_title() == "tau" and not axes.patches
+
+
+def test_a_site_that_is_named_is_drawn_in_its_place(fit):
+    (axes,) = fit.plot("mu").axes
+    assert axes.get_title() == "mu" and axes.patches
 
 
 def test_how_the_effects_are_centred_does_not_matter(fit):
