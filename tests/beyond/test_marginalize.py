@@ -12,6 +12,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import NUTS, SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta
 from scipy import integrate, stats
+from scipy.special import expit
 
 import laplacebook as lb
 from laplacebook.beyond import marginalize, reference
@@ -127,12 +128,38 @@ def dyes(y):
             numpyro.sample("y", dist.Normal(1500 + mean + of_batch * z, sd), obs=y)
 
 
-def test_restricted_maximum_likelihood_is_that_of_lme4():
-    """Version 1.1 has for lmer(Yield ~ 1 + (1 | Batch), Dyestuff): 42.00, 49.51, 319.6543."""
-    fit = lb.maximum_likelihood(lb.marginalize(dyes, ["mean", "z"]), YIELD)
-    assert float(fit.mode["of_batch"]) == pytest.approx(42.00, abs=0.01)
-    assert float(fit.mode["sd"]) == pytest.approx(49.51, abs=0.01)
-    assert -2 * float(fit.log_likelihood) == pytest.approx(319.6543, abs=1e-3)
+@pytest.mark.parametrize(
+    ("sites", "of_batch", "sd", "deviance"),
+    # lme4 1.1: lmer(Yield ~ 1 + (1 | Batch), Dyestuff, REML = FALSE), and with REML
+    [("z", 37.26, 49.51, 327.3271), (["mean", "z"], 42.00, 49.51, 319.6543)],
+)
+def test_maximum_likelihood_is_that_of_lme4(sites, of_batch, sd, deviance):
+    fit = lb.maximum_likelihood(lb.marginalize(dyes, sites), YIELD)
+    assert float(fit.mode["of_batch"]) == pytest.approx(of_batch, abs=0.01)
+    assert float(fit.mode["sd"]) == pytest.approx(sd, abs=0.01)
+    assert -2 * float(fit.log_likelihood) == pytest.approx(deviance, abs=1e-3)
+
+
+def test_a_binomial_integral_is_laplaces():
+    """Of one effect a group: the sum of one-dimensional Laplace approximations, near quadrature."""
+
+    def seeds(r, n):
+        a = numpyro.sample("a", dist.Normal(0, 2))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(1))
+        with numpyro.plate("plates", len(r)):
+            b = numpyro.sample("b", dist.Normal(0, sigma))
+            numpyro.sample("r", dist.Binomial(n, logits=a + b), obs=r)
+
+    r, n = np.array([10, 23, 5, 17]), np.array([39, 62, 41, 51])
+    found = log_joint(seeds, "b", (r, n), [-0.6, np.log(0.4)])
+    prior = stats.norm(0, 2).logpdf(-0.6) + stats.halfnorm(0, 1).logpdf(0.4) + np.log(0.4)
+
+    def one(r, n):
+        f = lambda b: stats.binom(n, expit(-0.6 + b)).pmf(r) * stats.norm(0, 0.4).pdf(b)  # noqa: E731
+        return np.log(integrate.quad(f, -3, 3)[0])
+
+    exact = sum(map(one, r, n)) + prior
+    assert found == pytest.approx(exact, abs=0.01)
 
 
 def separable(x, y):
