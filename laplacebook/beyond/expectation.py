@@ -312,7 +312,8 @@ def _by_expansion(
 def _left_out(mean: _Mean) -> Any:
     """What is left out, in posterior standard deviations of g; infinite where the expansion does not hold."""
     xp, value = namespace(mean.value), mean.value
-    rounding = _ROUNDING * xp.finfo(value.dtype).eps * abs(value)
+    kind = xp.finfo(value.dtype)
+    rounding = _ROUNDING * kind.eps * abs(value) + kind.tiny  # of a constant of zero 0/0
     share = xp.max(mean.truncation / (mean.spread + rounding), initial=0)
     return xp.where(mean.sound, share, xp.inf)
 

@@ -271,6 +271,8 @@ def test_a_constant_is_its_mean():
     assert found.truncation < 1e-12
     drawn = lb.expectation(tossed(), lambda _: 0.0, method="draws")
     assert float(drawn.value) == float(drawn.standard_error) == 0
+    nothing = lb.expectation(tossed(), lambda _: 0.0, method="delta")
+    assert float(nothing.value) == float(nothing.truncation) == 0
 
 
 @pytest.mark.parametrize(
