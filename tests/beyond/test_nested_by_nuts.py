@@ -12,8 +12,6 @@ from scipy import stats
 
 import laplacebook as lb
 from laplacebook.beyond import nested, run_chains
-from tests.beyond.practice import MODELS
-from tests.beyond.test_nested_of_practice import RESULTS, share
 
 KEY = jax.random.key(0)
 Y = np.array([3, 5, 7, 10, 12, 15, 21, 30, 40, 60, 90])
@@ -134,36 +132,20 @@ def test_an_evidence_that_is_not_known_is_no_number(fit):
 
 
 def test_it_answers_what_the_family_does(fit, truth):
-    found = lb.predict(fit, Y, key=KEY)
     mean, _ = moments(*truth[1]["w"])
-    assert np.corrcoef(np.log(np.asarray(found.mean)), mean)[0, 1] > 0.99
-    assert fit.to_arviz(num_samples=5).posterior["s"].shape == (1, 5, 11)
     ratio = fit.summary(of={"ratio": lambda sites: sites["w"][6] - sites["w"][0]}).rows()[0]
     assert ratio["mean"] == pytest.approx(mean[6] - mean[0], abs=0.1)
-    table = lb.compare({"one": fit, "same": fit})
-    assert all(row["log evidence"] == pytest.approx(fit.log_evidence) for row in table.rows())
-    assert [one.name for one in fit.marginals] == [f"s[{i}]" for i in range(11)]
     with pytest.raises(ValueError, match="lies beyond the draws"):
         fit.quantiles([1e-6])
 
 
 def test_marginals_are_densities(fit, truth):
     values, weights = truth[1]["s"]
+    assert [one.name for one in fit.marginals] == [f"s[{i}]" for i in range(11)]
     for one, exact in zip(fit.marginals, weights, strict=True):
         assert np.trapezoid(one.density, one.u) == pytest.approx(1, abs=0.02)
         mean = np.trapezoid(one.u * one.density, one.u)
         assert mean == pytest.approx(exact @ np.log(values), abs=0.1)
-
-
-def test_a_horseshoe_with_twelve_agrees_with_nuts_on_its_closed_form():
-    """Quantiles of all sites, to 4 % of the probability; a half-Cauchy scale has no standard deviation to tell."""
-    case, sites = MODELS["horseshoe"], RESULTS["horseshoe"]["sites"]
-    fit = lb.nested(case.model, *case.args)
-    assert fit.pareto_k == -np.inf and fit.doubt is None
-    levels = [0.05, 0.5, 0.95]
-    for site, ends in fit.quantiles(levels).items():
-        held = [share(end, sites[site]["quantiles"]) for end in np.asarray(ends)]
-        np.testing.assert_allclose(held, np.outer(levels, np.ones(len(held[0]))), atol=0.04)
 
 
 @pytest.fixture
