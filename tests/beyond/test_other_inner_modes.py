@@ -9,6 +9,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.beyond.other_inner_modes import inner_modes_at
+from laplacebook.model.density import ModelDensity
 
 
 def two_places(y, share):
@@ -35,7 +36,7 @@ def outliers(y):
 
 
 def fit(share, y, **options):
-    return lb.nested(two_places, jnp.asarray(y), share, over="tau", **options)
+    return lb.nested(two_places, jnp.asarray(y), np.float64(share), over="tau", **options)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,11 @@ def test_the_share_of_a_far_mode(share, sign, structure):
     other = share if float(found.mean["u"][0]) * sign > 0 else 1 - share
     assert found.inner_modes.share == pytest.approx(other, abs=1e-3)
     assert "have other modes" in found.doubt
-    diagnosis = lb.diagnose(found, jax.random.key(0), 200, starts=1)
-    assert diagnosis.level == "bad"
+
+
+def test_a_diagnosis_calls_it_bad():
+    found = fit(0.2, [2.0])
+    assert lb.diagnose(found, jax.random.key(0), 200, starts=1).level == "bad"
     assert "have other modes" in found.doubt
 
 
@@ -83,13 +87,13 @@ def test_a_mode_without_mass_is_no_doubt():
 
 
 def test_of_a_marginal_model():
-    model = lb.marginalize(two_places, "u")
-    diagnosis = lb.diagnose(lb.laplace(model, jnp.array([2.0]), 0.2), jax.random.key(0), 100, 1)
+    model, key = lb.marginalize(two_places, "u"), jax.random.key(0)
+    fits = [lb.laplace(model, jnp.array([2.0]), np.float64(share)) for share in (0.2, 0.005)]
+    diagnosis, other = (lb.diagnose(fit, key, 100, 1) for fit in fits)
     assert diagnosis.level == "bad"
     assert "hold 20% of their mass" in " ".join(diagnosis.verdict.split())
     assert diagnosis.remedies == ()
-    diagnosis = lb.diagnose(lb.laplace(model, jnp.array([2.0]), 0.005), jax.random.key(0), 100, 1)
-    assert diagnosis.inner_modes is None
+    assert other.inner_modes is None
 
 
 def test_of_a_marginal_model_whose_effects_begin_between_two_modes():
@@ -100,6 +104,6 @@ def test_of_a_marginal_model_whose_effects_begin_between_two_modes():
         u = numpyro.sample("u", dist.Normal(0, 2).expand([y.size]).to_event(1))
         numpyro.sample("y", dist.Normal(u**2, s).to_event(1), obs=y)
 
-    found = lb.laplace(lb.marginalize(squares, "u"), jnp.array([4.0, 5.0, 3.0]))
-    told = inner_modes_at(found.density, found.mode, jax.random.key(0), 8)
+    density = ModelDensity.of(lb.marginalize(squares, "u"), (jnp.array([4.0, 5.0, 3.0]),))
+    told = inner_modes_at(density, {"s": jnp.array(0.3)}, jax.random.key(0), 8)
     assert "hold 50% of their mass" in told
