@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -29,12 +30,22 @@ def groups(group, y):
 
 def loss_of(marginal):
     density = ModelDensity.of(marginal, (GROUP, Y))
-    return lambda u: density.loss(u)[0]
+    return jax.jit(lambda u: density.loss(u)[0])
 
 
 @pytest.fixture(scope="module")
 def marginal():
     return lb.marginalize(groups, "z", structure="sparse")
+
+
+@pytest.fixture(scope="module")
+def loss(marginal):
+    return loss_of(marginal)
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return loss_of(lb.marginalize(groups, "z"))
 
 
 @pytest.fixture
@@ -50,22 +61,18 @@ def factors(monkeypatch):
     return made
 
 
-def test_a_look_nearby_takes_two_factors(marginal, factors):
-    marginal.prepare((GROUP, Y), {})
-    loss = loss_of(marginal)
+def test_a_look_nearby_takes_two_factors(loss, dense, factors):
     at, near = jnp.array([0.3, -0.4]), jnp.array([0.301, -0.401])
-    loss(at), loss(at)
+    for _ in range(2):
+        loss(at).block_until_ready()
     factors.clear()
     found = float(loss(near))
     assert len(factors) == 2
-    dense = lb.marginalize(groups, "z", structure="dense")
-    assert found == pytest.approx(float(loss_of(dense)(near)), rel=1e-12)
+    assert found == pytest.approx(float(dense(near)), rel=1e-12)
 
 
 @pytest.mark.parametrize("far", [3.0, -6.0])
-def test_a_chord_from_far_away_is_no_mode(marginal, far):
-    marginal.prepare((GROUP, Y), {})
-    loss, dense = loss_of(marginal), loss_of(lb.marginalize(groups, "z"))
+def test_a_chord_from_far_away_is_no_mode(loss, dense, far):
     loss(jnp.array([0.3, -0.4]))
     there = jnp.array([far, far / 3])
     assert float(loss(there)) == pytest.approx(float(dense(there)), rel=1e-11)
