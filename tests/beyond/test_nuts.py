@@ -40,6 +40,7 @@ def test_chains_begin_at_draws_with_the_covariance_as_metric(ridge, monkeypatch)
     class Spy:
         def __init__(self, kernel, **named):
             seen["metric"] = np.asarray(kernel._inverse_mass_matrix)
+            seen["dense"] = kernel._dense_mass
 
         def run(self, key, init_params, extra_fields):
             seen["starts"] = np.asarray(init_params)
@@ -49,6 +50,7 @@ def test_chains_begin_at_draws_with_the_covariance_as_metric(ridge, monkeypatch)
     with pytest.raises(Stop):
         lb.nuts(ridge, KEY, num_chains=64)
     np.testing.assert_allclose(seen["metric"], ridge.covariance)
+    assert seen["dense"]
     assert seen["starts"].shape == (64, 2)
     assert seen["starts"][:, 0].std() == pytest.approx(100, rel=0.3)
 

@@ -53,7 +53,7 @@ def test_draws_come_by_their_weights(gaussian):
 
 def test_weights_are_the_density_over_that_of_the_draws(gaussian):
     """Half of the Gaussian and half of a Student-t, by SciPy."""
-    draws = weighted_draws(gaussian, KEY, 50)
+    draws = weighted_draws(gaussian, KEY, 100)
     mode = float(gaussian.mode_vector[0])
     scale = float(gaussian.precision.matrix[0, 0]) ** -0.5
     u = draws.u[:, 0]
@@ -76,13 +76,10 @@ def test_a_tail_that_draws_do_not_reach_is_refused():
 
 
 def test_few_draws_that_carry_all_are_refused():
-    """Twenty numbers of half the spread that they have; k-hat is that of a bounded weight."""
-    fit = lb.laplace_of_density(lambda x: -jnp.sum(jnp.cosh(3 * x)), jnp.zeros(20))
+    """Twenty numbers of another spread than their Gaussian has; k-hat is that of a bounded weight."""
+    fit = lb.laplace_of_density(lambda x: -jnp.sum(x**4) - x @ x / 200, jnp.zeros(20))
     with pytest.raises(lb.LaplaceError, match="cannot be put right"):
-        lb.resampled(
-            lb.laplace_of_density(lambda x: -jnp.sum(x**4) - x @ x / 200, jnp.zeros(20)), KEY, 400
-        )
-    assert lb.resampled(fit, KEY, 2_000).effective_sample_size > 100
+        lb.resampled(fit, KEY, 400)
 
 
 def test_arguments_that_are_none_are_refused(gaussian):
@@ -90,7 +87,7 @@ def test_arguments_that_are_none_are_refused(gaussian):
         lb.resampled(gaussian, KEY, 99)
     assert len(lb.resampled(gaussian, KEY, 100).u) == 100
     with pytest.raises(TypeError, match="resampled already"):
-        lb.resampled(lb.resampled(gaussian, KEY, 400), KEY)
+        lb.resampled(lb.resampled(gaussian, KEY, 100), KEY)
     with pytest.raises(ValueError, match="cannot be compiled"):
         jax.jit(lambda key: lb.resampled(gaussian, key).log_evidence)(KEY)
 
