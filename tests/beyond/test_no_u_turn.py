@@ -44,7 +44,7 @@ def points(moved):
 
 
 def test_a_correlated_normal():
-    x = points(sampled(normal, 3, 1000)).reshape(-1, 3)
+    x = points(sampled(normal, 3, 600)).reshape(-1, 3)
     np.testing.assert_allclose(x.mean(axis=0) / np.sqrt(np.diag(COVARIANCE)), 0, atol=0.05)
     np.testing.assert_allclose(np.cov(x.T), COVARIANCE, atol=0.12)
     assert np.corrcoef(x.T)[0, 1] == pytest.approx(0.9 / 2**0.5, abs=0.03)
@@ -63,7 +63,7 @@ def test_a_skew_density_and_its_acceptance():
 
 
 def test_where_there_is_no_density_no_chain_stays():
-    moved = sampled(half_normal, 1, 1000)
+    moved = sampled(half_normal, 1, 600)
     x = points(moved)
     assert x.min() > 0
     assert x.mean() == pytest.approx((2 / np.pi) ** 0.5, abs=0.04)

@@ -29,7 +29,8 @@ def in_the_logit(a, b, approx):
     """Points, and the exact density and that of the approximation there."""
     u = np.linspace(-12, 14, 20_001)
     exact = stats.beta(a, b).pdf(expit(u)) * expit(u) * expit(-u)
-    density = np.exp(np.asarray(jax.vmap(approx.log_density)(jnp.asarray(u)[:, None])))
+    log_density = jax.jit(jax.vmap(approx.log_density))
+    density = np.exp(np.asarray(log_density(u[:, None])))
     return u, exact, density
 
 

@@ -7,9 +7,9 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-import laplacebook as lb
 from laplacebook.base.jaxprs import ahead
 from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.hyperparameters import hyperparameters_of
 from laplacebook.model.density import ModelDensity
 from tests.beyond.practice import MODELS
 
@@ -107,6 +107,6 @@ def test_what_only_prints_is_neither_computed_ahead_nor_a_reason_to_call_an_effe
             jax.debug.callback(lambda v: None, z[0])
             numpyro.sample("y", dist.Normal(z, 0.5), obs=y)
 
-    assert lb.nested(loud, Y[:6]).over == ("tau",)
+    assert hyperparameters_of(ModelDensity.of(loud, (Y[:6],)), None) == ("tau",)
     at = jax.jit(lambda x: ahead(lambda x: [jax.debug.callback(lambda v: None, x), x + 1][1], x)(x))
     assert at(1.0) == 2
