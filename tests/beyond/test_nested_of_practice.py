@@ -21,7 +21,7 @@ def share(values, quantiles):
     return np.array([np.interp(x, row, levels) for x, row in pairs])
 
 
-@pytest.mark.parametrize("name", ["pumps", "autoregression", "gp_classification"])
+@pytest.mark.parametrize("name", ["autoregression", "gp_classification"])
 def test_agrees_with_nuts(name):
     """Means to a tenth of a standard deviation, these to a tenth, intervals of 90 % to 3 %, beyond its own error.
 

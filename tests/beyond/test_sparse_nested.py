@@ -282,13 +282,6 @@ def test_a_file_of_another_curvature_is_refused(counts, tmp_path):
         lb.load(tmp_path / "fit.npz", series, COUNTS)
 
 
-def rounded(y):
-    tau = numpyro.sample("tau", dist.HalfNormal(1))
-    with numpyro.plate("groups", len(y)):
-        z = numpyro.sample("z", dist.Normal(0, tau))
-        numpyro.sample("y", dist.Normal(jnp.round(z), 1), obs=y)
-
-
 def full(y):
     tau = numpyro.sample("tau", dist.HalfNormal(1))
     z = numpyro.sample("z", dist.Normal(0, tau).expand([600]).to_event(1))
@@ -297,7 +290,6 @@ def full(y):
 
 REFUSED = {
     "structure": (of_groups, COUNTS, "banded", ValueError, "structure is .* not 'banded'"),
-    "a jump": (rounded, RNG.normal(size=6), "sparse", lb.NotConverged, "cannot be integrated out"),
     "full": (full, np.ones(600), "sparse", lb.UnsupportedModel, "not sparse"),
 }
 
