@@ -75,8 +75,8 @@ def test_a_hierarchy_that_is_not_centred_with_a_known_noise_in_all_units():
         agree(fit, Exact(truth.log_evidence - Y.size * np.log(unit), *scaled))
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e3])
-def test_a_hierarchy_with_an_unknown_noise(unit):
+@pytest.mark.parametrize(("unit", "sd"), [(1.0, 0.02), (1e3, 0.1)])
+def test_a_hierarchy_with_an_unknown_noise(unit, sd):
     """Of a thousand the start is as many times too small: there the log marginal falls by millions in a unit."""
     y, log_unit, linear = unit * Y, np.log(unit), groups(Y.shape, 3 * unit)
     fit = lb.nested(two_scales, y, np.float64(3 * unit))
@@ -84,7 +84,7 @@ def test_a_hierarchy_with_an_unknown_noise(unit):
     axes = [np.linspace(-1.5, 1.5, 61) + log_unit, np.linspace(-16, 16, 401)]
     log_prior = lambda *scales: stats.halfcauchy.logpdf(scales).sum(axis=0)  # noqa: E731
     truth = exact(y, axes, log_prior, lambda sigma, tau: linear(tau, sigma))
-    agree(fit, truth, sd=0.1)  # of a tail, cut off at a thousandth
+    agree(fit, truth, sd=sd)  # a tail is cut off at a thousandth
 
 
 @pytest.mark.parametrize("name", PRIORS)
