@@ -131,7 +131,7 @@ class NestedApproximation(ByDraws):
 
     @property
     def moment_error(self) -> float:
-        """The standard error of its means, about, in standard deviations: of draws, and of pairs for the skewness."""
+        """The standard error of its means, about, in standard deviations, by draws and by pairs for the skewness."""
         worth = np.inf if isinstance(self.grid, Grid) else self.grid.worth
         by_pairs = np.hypot(self.skewed.error, self.skewed.evidence_error(self.grid.place))
         return float(np.hypot(max(super().moment_error, worth**-0.5), by_pairs))
