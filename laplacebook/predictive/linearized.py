@@ -26,7 +26,8 @@ MOST_BY_COLUMNS = 256
 # Numbers of R'^-1, J R'^-1 or J in memory, unless a row or _COLUMNS columns are more.
 _AT_ONCE = 2**22
 _COLUMNS = 16
-_OUTPUTS = 8  # of a row, about, in the choice of how well a program is compiled
+# In the choice of how well a program is compiled: outputs of a row, about, and what is made of each derivative of one.
+_OUTPUTS, _MADE = 8, 4
 _STEPS = (1, -1, 3, -3)  # from the mode, at which a predictor is looked at
 _STEADY = 1e-6  # of the size of a predictor's change: how far from linear it may be
 
@@ -139,16 +140,9 @@ def _told_by_rows(*args: Any) -> tuple[Linearized, Bool[Array, ""]] | None:
             _BARS.remove(bar)
 
 
-def _work_by_rows(
-    _: ModelDensity,
-    new: Call,
-    mode: Float[Array, " D"],
-    __: Precision,
-    ___: str | None,
-    joint: bool,
-) -> int:
-    """Numbers of the Jacobian, or of its products if joint, as if a row had as many outputs as are common."""
-    return most_rows(new) * mode.size * (_OUTPUTS**2 if joint else _OUTPUTS)
+def _work_by_rows(_: ModelDensity, new: Call, mode: Float[Array, " D"], *__: Any) -> int:
+    """Numbers of the Jacobian and what is made of each, as if a row had as many outputs as are common."""
+    return most_rows(new) * mode.size * _OUTPUTS * _MADE
 
 
 @partial(jit_quickly, work=_work_by_rows, half=True, static_argnames=["site", "joint"])
