@@ -41,13 +41,15 @@ def tilts(
     """
     x = offset / deviations[index]
     number, size = x.shape
+    if not number:
+        return np.zeros(size), 0.0
     of_lines = (residuals - residuals[..., ::-1]) / 2
     along = np.empty_like(x)
     for j in np.unique(near):
         along[near == j] = interpolated(of_lines[j], x[near == j])
     if not is_whole:
         told = x * (odd[:, None] - along)
-        return told.sum(axis=0) / max(1, number), float(told.std() / max(1, number) ** 0.5)
+        return told.mean(axis=0), float(told.std(axis=0).max(initial=0) / number**0.5)
     weights = np.exp(-(FINE**2) / 2)
     own = (of_lines @ (FINE * weights) / weights.sum())[near]
     left = odd - np.sum(along - own * x, axis=1)

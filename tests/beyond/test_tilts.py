@@ -30,6 +30,9 @@ def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
     by_chance, larger = tilts(*given, False)
     assert larger > 0.02
     np.testing.assert_allclose(by_chance, slopes, atol=4 * larger)
+    none = [x[:0] for x in given[2:6]]
+    found, error = tilts(nodes, deviations, *none, residuals, given[-1][:0], False)
+    assert not found.any() and error == 0
 
 
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
