@@ -78,24 +78,22 @@ class NestedApproximation(ByDraws):
 
     p(h | D) is known at the points of a grid (of four to six coordinates at fewer points), and between them by a
     spline; p(z | D) is the mixture over the grid of the Gaussian approximations of z given h. Of seven or eight
-    coordinates of h they are known at weighted points, z at up to 512 of these; of more at draws of NUTS, z at up
-    to 2,048. Each marginal of it has the shape of the log joint along the line on which this effect moves and the
-    others follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace
-    approximation of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian copula.
+    coordinates of h they are known at weighted points, z at up to 512 of these; of more at draws of NUTS, z at up to
+    2,048. Each marginal of it has the shape of the log joint along the line on which this effect moves and the others
+    follow with their conditional means, tilted by a slope for their determinant: the simplified Laplace approximation
+    of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian copula.
 
-    Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid
-    or stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS; those
-    of all other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a standard error of
-    about a hundredth of the standard deviation (of very skewed effects, and over weighted points and draws of NUTS,
-    :attr:`moment_error` says it). Of more than 2,048 effects there are fewer draws (of 20,000 effects 838), whose
-    quantiles have a few hundredths.
+    Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid or
+    stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS; those of all
+    other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a standard error of about a
+    hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says it, and of
+    skewed effects :attr:`skewness_error` what is to add). Of more than 2,048 effects there are fewer draws.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
     Attributes:
         effects: the log joint, and the names of the hyperparameters.
-        grid: the grid, and the effects at its points; or weighted points, or draws by NUTS, and the effects at some
-            of them.
+        grid: the grid, and the effects at its points; or weighted points, or draws by NUTS, and those at some of them.
         skewed: how the effects given the hyperparameters differ from a Gaussian.
         start: of a search for the effects that has no neighbour, shape (d,).
     """
@@ -131,10 +129,14 @@ class NestedApproximation(ByDraws):
 
     @property
     def moment_error(self) -> float:
-        """The standard error of its means, about, in standard deviations, by draws and by pairs for the skewness."""
-        worth = np.inf if isinstance(self.grid, Grid) else self.grid.worth
-        by_pairs = np.hypot(self.skewed.error, self.skewed.evidence_error(self.grid.place))
-        return float(np.hypot(max(super().moment_error, worth**-0.5), by_pairs))
+        """The standard error of its means, in standard deviations, of draws of the hyperparameters."""
+        by_number = super().moment_error
+        return by_number if isinstance(self.grid, Grid) else max(by_number, self.grid.worth**-0.5)
+
+    @property
+    def skewness_error(self) -> float:
+        """The standard error of its means by pairs of draws for the skewness, about; a diagnosis allows for none."""
+        return float(np.hypot(self.skewed.error, self.skewed.evidence_error(self.grid.place)))
 
     @property
     def mean(self) -> dict[str, Array]:
@@ -206,12 +208,10 @@ class NestedApproximation(ByDraws):
             probability: of the interval of a band.
 
         Returns:
-            The Matplotlib figure: the last value of a notebook's cell shows it, and its ``savefig``
-            writes it to a file.
+            The Matplotlib figure: the last value of a notebook's cell shows it, and ``savefig`` writes it to a file.
 
         Raises:
-            ValueError: there is no such site, it has more than six numbers and is no vector, or ``probability`` is not
-                between 0 and 1.
+            ValueError: no such site, it has more than six numbers and is no vector, or ``probability`` not in (0, 1).
         """
         if site is None:
             return plot_hyper_marginals(self.marginals)

@@ -23,7 +23,7 @@ def tilts(
     """The mean of x_i (s - r_i(x_i)), with s the odd part of the log joint and r_i that along the line of effect i.
 
     What has a known mean with every x_i is taken out of s first, and leaves less to chance: each r_j beside its slope,
-    and a linear function of the normal vectors. A third to a half of the standard error is left.
+    and a linear function of the normal vectors.
 
     Args:
         nodes: the Gaussian approximations at K points of the hyperparameters.

@@ -54,7 +54,11 @@ def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
             fits.append(lb.nested(times, y))
     means = [np.asarray(fit.mean["u"]) / np.asarray(fit.standard_deviation["u"]) for fit in fits]
     spread = np.std(means, axis=0, ddof=1).mean()
-    assert spread / 2 < np.mean([fit.moment_error for fit in fits]) < 3 * spread
+    assert (
+        spread / 2
+        < np.mean([np.hypot(fit.moment_error, fit.skewness_error) for fit in fits])
+        < 3 * spread
+    )
     spread = np.std([float(fit.log_evidence) for fit in fits], ddof=1)
     told = [fit.skewed.evidence_error(fit.grid.place) for fit in fits]
     assert spread / 3 < np.mean(told) < 3 * spread
