@@ -281,9 +281,13 @@ class ByDraws(Approximation):
     def _values(self, u: Float[np.ndarray, "S D"]) -> dict[str, np.ndarray]:
         return jax.device_get(values_at(self.density, jnp.asarray(u, float)))
 
-    def _each(self, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Array]:
+    def _each(
+        self,
+        function: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        drawn: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    ) -> dict[str, Array]:
         found = {}
-        for name, (values, weights) in self._weighted.items():
+        for name, (values, weights) in (self._weighted if drawn is None else drawn).items():
             flat = values.reshape(len(values), -1)
             numbers = function(flat, weights)
             shaped = numbers.reshape((*numbers.shape[:-1], *values.shape[1:]))

@@ -11,6 +11,11 @@ from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional, in_order
 from laplacebook.beyond.outer_mode import OuterMode
 
+_AROUND = 2  # times the number of hyperparameters and one: known points that foresee a mode
+_SAME = 1e-6  # relative to the distances of these: directions in which they lie no way apart
+_FARTHEST = 5.0  # times as far as they are: beyond that no line is believed
+_BENT = 0.2  # of their moves, that no linear function tells, as where they are on several branches
+
 
 @runtime_checkable
 class Nodes(Protocol):
@@ -116,14 +121,28 @@ class KnownPoints:
     def _starts(self, hyper: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where searches begin: at the mode of the nearest point, and in the middle of the prior."""
         middle = np.broadcast_to(self.start, (len(hyper), self.start.size)).copy()
-        return self._nearest(hyper / scale, scale, middle), middle
+        return self._foreseen(hyper / scale, scale, middle), middle
 
-    def _nearest(self, points: np.ndarray, scale: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    def _foreseen(self, points: np.ndarray, scale: np.ndarray, middle: np.ndarray) -> np.ndarray:
+        """Modes at these points by a linear function through those of the nearest known ones."""
         if not len(self.hyper):
             return middle
         from scipy.spatial import KDTree  # slow to import
 
-        return self.mode[KDTree(self.hyper / scale).query(points)[1]]
+        known = self.hyper / scale
+        few = np.arange(1, 1 + min(len(known), _AROUND * (1 + known.shape[1])))
+        index = KDTree(known).query(points, few)[1]
+        first, others = index[:, 0], index[:, 1:]
+        near = self.mode[first]
+        away = points - known[first]
+        ways, moves = known[others] - known[first, None], self.mode[others] - near[:, None]
+        back = np.linalg.pinv(ways, _SAME)
+        shares = (away[:, None] @ back)[:, 0]
+        shares *= np.minimum(1, _FARTHEST / np.maximum(abs(shares).sum(axis=1, keepdims=True), 1))
+        left = np.linalg.norm(moves - ways @ (back @ moves), axis=(1, 2))
+        bent = left > _BENT * np.linalg.norm(moves, axis=(1, 2))
+        shares[bent] = 0
+        return near + (shares[:, None] @ moves)[:, 0]
 
 
 def between_nodes(

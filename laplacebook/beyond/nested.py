@@ -108,8 +108,8 @@ def nested(
     a grid; where there is none, the sites on which another one's prior depends.
 
     With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
-    :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins at the mode of its
-    neighbour. The mean of each effect given h is then known to first order from the third derivatives, without
+    :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins where the modes of its
+    neighbours lead. The mean of each effect given h is then known to first order from the third derivatives, without
     draws (at 50 states of a series of counts, within 0.007 conditional standard deviations of importance
     sampling at eight values of h), and up to 4,096 effects are made skew about it along the same lines. Of more
     effects each stays Gaussian given h about that mean, and the print says so; and each draw of ``sample`` is a
@@ -158,7 +158,7 @@ def nested(
       tau     1.699  0.8082    0.5549    3.179
       z[0]    1.337  0.9150  -0.07249    2.900
       z[1]  -0.6683  0.8429    -2.110   0.6492
-      z[2]   0.3341  0.8239   -0.9984    1.737
+      z[2]   0.3342  0.8239   -0.9984    1.737
       z[3]   -2.005   1.024    -3.706  -0.2898
       tau on a grid of 35 points, the others given each exactly Gaussian
       log evidence -8.8413 (error of the grid about 1e-03)

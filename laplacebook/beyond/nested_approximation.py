@@ -1,5 +1,6 @@
 """What ``nested`` returns: hyperparameters on a grid, or drawn, and effects as a mixture over that."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf, prod
@@ -19,7 +20,8 @@ from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
-from laplacebook.beyond.grid import DEPTH, Grid
+from laplacebook.beyond.grid import Grid
+from laplacebook.beyond.grid_moments import is_known, unbounded
 from laplacebook.beyond.hyper_marginals import (
     DENSE,
     HyperMarginal,
@@ -47,9 +49,6 @@ _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as th
 _SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
 _OUTSIDE = 0.01  # of the draws
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
-# Of the mean deviation and the variance, what may lie beyond the depth of the grid; of the first, in a grid as deep
-# as most: all layers have the same share of a mean that does not exist.
-_LONG = {1: 0.1, 2: 0.5}
 _LED = 0.5  # standard deviations of a hyperparameter, by the correction: robust trends then are off by up to 0.25
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
@@ -84,10 +83,11 @@ class NestedApproximation(ByDraws):
     of Rue, Martino and Chopin (2009, section 3.2.3). Together the effects keep the Gaussian copula.
 
     Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid or
-    stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS; those of all
-    other sites come from 8,192 draws with a fixed key, in pairs to both sides, with a standard error of about a
-    hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says it, and of
-    skewed effects :attr:`skewness_error` what is to add). Of more than 2,048 effects there are fewer draws.
+    stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS. Over a grid
+    moments of other sites without bounds are those of the mixture itself; what else is told of these comes from 8,192
+    draws (of more than 2,048 effects fewer) with a fixed key, in pairs to both sides, with a standard error of about a
+    hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says it). Of skewed
+    effects :attr:`skewness_error` says what is to add.
 
     In the book: :eq:`hierarchical-marginal` of :doc:`/book/hierarchical`.
 
@@ -146,7 +146,7 @@ class NestedApproximation(ByDraws):
         """
         if not isinstance(self.grid, Grid):
             return super().mean
-        return self._where_known(self.grid, self._each(average), 1)
+        return self._moment(self.grid, 1, average)
 
     @property
     def standard_deviation(self) -> dict[str, Array]:
@@ -156,7 +156,7 @@ class NestedApproximation(ByDraws):
         """
         if not isinstance(self.grid, Grid):
             return super().standard_deviation
-        return self._where_known(self.grid, self._each(spread), 2)
+        return self._moment(self.grid, 2, spread)
 
     @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
@@ -343,39 +343,39 @@ class NestedApproximation(ByDraws):
         spread = np.sqrt(weights[0] @ (at.hyper - before) ** 2)
         return (after - before) / spread, float(sums[1] - sums[0])
 
-    @np.errstate(all="ignore")
-    def _where_known(self, grid: Grid, moments: dict[str, Array], power: int) -> dict[str, Array]:
-        at = grid.conditional
-        weights = np.exp(at.log_marginal - at.log_marginal.max())
-        outermost = weights < np.exp(-grid.depth)
+    def _moment(self, grid: Grid, power: int, function: Callable) -> dict[str, Array]:
+        """Of hyperparameters where the grid tells it, of effects without bounds as the mixture has it."""
+        at, sites = grid.conditional, self.density.sites
         values = self._values(self.effects.joined(at.hyper, at.mode))
+        rest = [site for site in sites if site.name not in self.over]
+        parts = unbounded(rest, at.mode, values)
+        told = self.skewed.moments[power - 1]
+        known = {name: told[part].reshape(values[name].shape[1:]) for name, part in parts.items()}
+        drawn = self._of_hyper if len(parts) == len(rest) else self._weighted
+        found = self._each(function, drawn)
         for name in self.over:
-            away = abs(values[name] - np.average(values[name], axis=0, weights=weights)) ** power
-            beyond = np.tensordot(weights[outermost], away[outermost], axes=1)
-            share = beyond / np.tensordot(weights, away, axes=1)
-            least = _LONG[power] * (DEPTH / grid.depth if power == 1 else 1)
-            known = np.where(share > least, np.nan, moments[name])
-            moments[name] = jnp.asarray(known, float)
-        return moments
+            known[name] = np.where(is_known(grid, values[name], power), found[name], np.nan)
+        return {site.name: jnp.asarray((found | known)[site.name], float) for site in sites}
 
     @cached_property
-    def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Weighted draws of each site on the model's scale, in the order of the model."""
+    def _of_hyper(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Weighted points of the hyperparameters on the model's scale."""
         points, weights, _ = self._points
         parts = []
         for rows in _rows(len(points), self.density.dimension):
             effects = np.broadcast_to(self.start, (len(points[rows]), self.start.size))
             values = self._values(self.effects.joined(points[rows], effects))
-            parts.append({name: values[name] for name in self.over})
-        of_hyper = {name: np.concatenate([part[name] for part in parts]) for name in self.over}
+            parts.append([values[name] for name in self.over])
+        whole = map(np.concatenate, zip(*parts, strict=True))
+        return {name: (one, weights) for name, one in zip(self.over, whole, strict=True)}
+
+    @cached_property
+    def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Weighted draws of each site on the model's scale, in the order of the model."""
         equal = np.full(len(self._draws), 1 / len(self._draws))
-        of_effects = self._values(self._draws)
-        return {
-            s.name: (of_hyper[s.name], weights)
-            if s.name in self.over
-            else (of_effects[s.name], equal)
-            for s in self.density.sites
-        }
+        of_effects = {name: (drawn, equal) for name, drawn in self._values(self._draws).items()}
+        both = of_effects | self._of_hyper
+        return {site.name: both[site.name] for site in self.density.sites}
 
     def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
         """The points of the hyperparameters fill the cells of a grid, and reach beyond as many draws."""

@@ -18,12 +18,12 @@ from laplacebook.beyond.skewed_effects import (
     ROUNDING,
     TOGETHER,
     SkewedEffects,
-    has_fallen,
     ratios_of,
     systematic,
 )
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.beyond.sparse_effects import SparseEffects
+from laplacebook.beyond.tilts import has_fallen
 
 _NUMBERS = 2**23  # of draws, at one time
 _CUBES = 8  # draws for the cubic terms at each point

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Real
+from jaxtyping import Float, Int, Real
 
 from laplacebook.base.weights import pareto_k
-from laplacebook.beyond.along_lines import FALLEN, FINE, FLOOR, Lines, image_of, interpolated
+from laplacebook.beyond.along_lines import FINE, FLOOR, Lines, image_of, interpolated
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import (
@@ -18,7 +18,8 @@ from laplacebook.beyond.fitted_log_mean import (
     shares,
     standardized,
 )
-from laplacebook.beyond.tilts import tilts
+from laplacebook.beyond.grid_moments import mixture_moments, moments_of_images
+from laplacebook.beyond.tilts import has_fallen, tilts
 
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
@@ -26,8 +27,6 @@ TOGETHER = 16  # of them at one point of the hyperparameters
 LINES = 2048  # along which the log joint is followed, of all effects together
 FEWEST, MOST = 4, 32  # points of the hyperparameters at which it is
 HOPELESS = 0.8  # k-hat: effects of single binary outcomes, none near a Gaussian, have 0.9
-_NOWHERE = -100.0  # nats below the highest, whatever the number of effects
-_WIDER = 10  # times the distance of the highest ratios: no smooth law reaches so far down
 _LOWEST = np.log(0.1)  # of a mean ratio: less is noise
 _FAR = 0.15  # standard deviations of h: where the correction moves less, the first pairs are where it leads
 _EVENER = 0.5  # power of the weights by which others are spread: the edge of the mass matters to a polynomial
@@ -151,8 +150,13 @@ class SkewedEffects:
         """
         if self.image is None:
             return np.zeros(self.nodes.mode.shape[1])
-        weights = np.exp(-(np.linspace(FINE[0], FINE[-1], self.image.shape[-1]) ** 2) / 2)
-        return np.mean(self.image @ weights, axis=0) / weights.sum()
+        return moments_of_images(self.image)[0].mean(axis=0)
+
+    @property
+    def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """The means and the standard deviations of the effects, over the hyperparameters."""
+        near = self.chosen if self.image is None else self._near(self.nodes)
+        return mixture_moments(self.nodes, self.image, near)
 
     @property
     def is_corrected(self) -> bool:
@@ -340,25 +344,6 @@ def ratios_of(
         ratios = np.nan_to_num(np.logaddexp(up, down) - np.log(2) - log_q, nan=-np.inf)
         odd = np.nan_to_num((up - down) / 2, nan=0.0, posinf=-FLOOR, neginf=FLOOR)
     return ratios, odd
-
-
-def has_fallen(
-    ratios: Float[np.ndarray, " P"], odd: Float[np.ndarray, " P"]
-) -> Bool[np.ndarray, "2 P"]:
-    """Whether p over q is next to nothing at one or the other draw of each pair, as beyond a bound.
-
-    Small ratios to many effects make a small one, too: so it is by more than those of the other draws differ.
-
-    Args:
-        ratios: as :func:`ratios_of` returns them.
-        odd: likewise.
-    """
-    sides = ratios + np.log(2) - np.logaddexp(0, np.multiply.outer([-2, 2], odd))
-    near = sides[sides > sides.max() + _NOWHERE]
-    if not near.size:
-        return np.ones(sides.shape, bool)
-    high, highest = np.quantile(near, [0.9, 0.99])
-    return sides < min(0, high) - _WIDER * (highest - high) + FALLEN
 
 
 def systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:

@@ -1,11 +1,13 @@
 """The slope that tilts each marginal of the effects, as pairs of draws tell it."""
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from laplacebook.beyond.along_lines import FINE, interpolated
+from laplacebook.beyond.along_lines import FALLEN, FINE, interpolated
 from laplacebook.beyond.dense_conditional import AnyConditional
 
+_NOWHERE = -100.0  # nats below the highest, whatever the number of effects
+_WIDER = 10  # times the distance of the highest ratios: no smooth law reaches so far down
 _PAIRS = 4  # for each effect, at least, where a linear function of all is fitted
 
 
@@ -61,3 +63,22 @@ def tilts(
     known = nodes.offsets(where, np.tile(linear, (len(where), 1))) / deviations[where]
     slope = np.mean(known[back] - own, axis=0) + x.T @ left / number
     return slope, float(left.std() / number**0.5)
+
+
+def has_fallen(
+    ratios: Float[np.ndarray, " P"], odd: Float[np.ndarray, " P"]
+) -> Bool[np.ndarray, "2 P"]:
+    """Whether p over q is next to nothing at one or the other draw of each pair, as beyond a bound.
+
+    Small ratios to many effects make a small one, too: so it is by more than those of the other draws differ.
+
+    Args:
+        ratios: of p over q at both draws of each pair, their mean, as a logarithm, shape (P,).
+        odd: half of the difference of log p at both, shape (P,).
+    """
+    sides = ratios + np.log(2) - np.logaddexp(0, np.multiply.outer([-2, 2], odd))
+    near = sides[sides > sides.max() + _NOWHERE]
+    if not near.size:
+        return np.ones(sides.shape, bool)
+    high, highest = np.quantile(near, [0.9, 0.99])
+    return sides < min(0, high) - _WIDER * (highest - high) + FALLEN

@@ -42,3 +42,19 @@ def test_heights_are_those_of_the_conditionals_and_no_matrix_is_inverted(effects
     assert heights[3] == -np.inf
     np.testing.assert_array_equal(points.hyper, HYPER[:3])
     np.testing.assert_allclose(points.mode, known.mode[:3], rtol=1e-14)
+
+
+def test_a_mode_is_foreseen_by_a_line_and_where_they_are_on_two_branches_by_the_nearest(effects):
+    points, line = KnownPoints(effects, np.zeros(3)), np.array([1.0, -2.0, 0.5])
+    start = np.zeros((3, 3))
+    asked = np.array([[3.0], [100.0], [0.9]])
+    assert points._foreseen(asked, np.ones(1), start) is start
+    points.hyper = np.arange(3.0)[:, None]
+    points.mode = 1 + points.hyper * line
+    found = points._foreseen(asked, np.ones(1), start)
+    np.testing.assert_allclose(found[[0, 2]], 1 + asked[[0, 2]] * line)
+    assert (
+        abs(found[1] - points.mode[-1]) <= 5 * 2 * abs(line) + 1e-9
+    ).all()  # so far, and no farther
+    points.mode[0] += 10
+    np.testing.assert_allclose(points._foreseen(asked, np.ones(1), start), points.mode[[2, 2, 1]])

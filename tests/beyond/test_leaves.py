@@ -88,7 +88,7 @@ def test_where_leaves_meet_the_whole_hessian_is_kept(monkeypatch):
     hyper, start = np.array([[-2.5], [-2.0], [1.0], [-3.0]]), np.zeros((4, SIZE))
     start[0] = np.inf
     points = KnownPoints(Effects(density, ("scale",)), np.zeros(SIZE))
-    monkeypatch.setattr(points, "_nearest", lambda *_: start)
+    monkeypatch.setattr(points, "_foreseen", lambda *_: start)
     mixed = points.conditional(hyper, np.ones(1))
     assert mixed.leaves is None
     monkeypatch.setattr(Layout, "of", lambda _: None)

@@ -19,6 +19,7 @@ from laplacebook.beyond import nested_approximation, skewed_by_shifts, sparse_ef
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.expansion_at_mode import expansion
 from laplacebook.beyond.sparse_effects import SparseEffects
+from laplacebook.fit import functions
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -49,6 +50,17 @@ def within(one, other, spreads, tolerance):
     for name, spread in spreads.items():
         off = np.abs(np.asarray(one[name]) - np.asarray(other[name])) / np.asarray(spread)
         assert off.max() < tolerance, name
+
+
+def moments_are_those_of_draws(fit):
+    """They are not made of draws, whose means are balanced but for the skewness."""
+    assert "_weighted" not in vars(fit)
+    mean, sd = fit.mean, fit.standard_deviation
+    assert "_weighted" not in vars(fit)
+    within(fit._each(functions.average), mean, sd, 5e-3)
+    of_draws = fit._each(functions.spread)
+    for name, one in sd.items():
+        np.testing.assert_allclose(of_draws[name], one, rtol=0.02)
 
 
 def test_at_the_same_points_it_is_the_dense_one(dense, counts):
@@ -172,7 +184,10 @@ def test_of_very_many_effects_the_means_are_moved_and_the_print_says_so(
             weights - counts.skewed.correction(counts.grid.place),
         )
     many = replace(counts, skewed=skewed.corrected(weights))
-    assert many.skewed.image.shape[1:] == (SIZE, 2) and "no skewness" in repr(many)
+    assert many.skewed.image.shape[1:] == (SIZE, 2)
+    moments_are_those_of_draws(many)
+    moments_are_those_of_draws(replace(counts))
+    assert "no skewness" in repr(many)
     assert "no skewness" not in repr(counts)
     within(many.mean, counts.mean, counts.standard_deviation, 0.05)
     np.testing.assert_allclose(many.skewed.shifts, counts.skewed.shifts, atol=0.02)

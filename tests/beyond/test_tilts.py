@@ -10,6 +10,7 @@ from laplacebook.beyond import skewed_effects
 from laplacebook.beyond.along_lines import FINE
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.tilts import tilts
+from laplacebook.fit import functions
 
 
 def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
@@ -52,6 +53,9 @@ def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
         with monkeypatch.context() as other:
             other.setattr(skewed_effects, "_pairs", lambda *a: pairs(*a[:-1], a[-1] + 2 * k))  # noqa: B023
             fits.append(lb.nested(times, y))
+    drawn = fits[0]._each(functions.average)["u"], fits[0]._each(functions.spread)["u"]
+    assert abs(fits[0].mean["u"] - drawn[0]).max() < 1e-3 * drawn[1].min()
+    np.testing.assert_allclose(fits[0].standard_deviation["u"], drawn[1], rtol=3e-3)
     means = [np.asarray(fit.mean["u"]) / np.asarray(fit.standard_deviation["u"]) for fit in fits]
     spread = np.std(means, axis=0, ddof=1).mean()
     assert (
