@@ -152,7 +152,7 @@ class SkewedEffects:
             return np.zeros(self.nodes.mode.shape[1])
         return moments_of_images(self.image)[0].mean(axis=0)
 
-    @property
+    @cached_property
     def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
         """The means and the standard deviations of the effects, over the hyperparameters."""
         near = self.chosen if self.image is None else self._near(self.nodes)
