@@ -33,6 +33,9 @@ from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
 from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
 
+# What NumPy and JAX say of lists that they cannot read.
+_OF_LISTS = ("inhomogeneous shape", "None is not a valid value")
+
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,35 +156,41 @@ class Call:
         """An error of the function, as one that names the arguments that are no arrays."""
         try:
             yield
-        except ValueError as error:
-            if str(error) != "'scale' argument should be positive.":
+        except (ValueError, TypeError, IndexError, AttributeError, UnsupportedModel) as error:
+            blamed = self._blamed(error)
+            if blamed is None:
                 raise
-            raise UnsupportedModel(
+            raise blamed from error
+
+    def _blamed(self, error: Exception) -> UnsupportedModel | None:
+        if str(error) == "'scale' argument should be positive.":
+            return UnsupportedModel(
                 "The model scales a log density by a number that is not positive: of a negative one "
                 "the likely is unlikely.",
                 causes=["numpyro.handlers.scale with a difference, or a weight of the wrong sign"],
                 remedy="scale by positive numbers; what is to count 0 times is hidden by "
                 "numpyro.handlers.mask.",
-            ) from error
-        except (TypeError, IndexError, AttributeError, UnsupportedModel) as error:
-            if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
-                raise no_attribute(error) from error
-            named = _named(self.function, *self.arguments, is_sequence)
-            column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
-            if column is None and "Indexer must have integer" in str(error):
-                raise no_labels(named, error) from error
-            causes = not_arrays(named) if self._is_of_its_arguments() else []
-            of_lists = isinstance(error, TypeError | AttributeError)
-            if not causes or (column is None and not of_lists):
-                raise
-            said = (error.__cause__ or error) if isinstance(error, UnsupportedModel) else error
-            raise UnsupportedModel(
-                f"The model cannot compute with its arguments: {_in_short(said)}",
-                causes=causes,
-                remedy=f"pass {numbers_in_lists(causes)}."
-                if column is None
-                else f"pass numbers: {numbers_in_column(*column)}.",
-            ) from error
+            )
+        if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
+            return no_attribute(error)
+        named = _named(self.function, *self.arguments, is_sequence)
+        column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
+        if column is None and "Indexer must have integer" in str(error):
+            return no_labels(named, error)
+        causes = not_arrays(named) if self._is_of_its_arguments() else []
+        of_lists = isinstance(error, TypeError | AttributeError) or any(
+            words in str(error) for words in _OF_LISTS
+        )
+        if not causes or not (of_lists or (column and not isinstance(error, ValueError))):
+            return None
+        said = (error.__cause__ or error) if isinstance(error, UnsupportedModel) else error
+        return UnsupportedModel(
+            f"The model cannot compute with its arguments: {_in_short(said)}",
+            causes=causes,
+            remedy=f"pass {numbers_in_lists(causes)}."
+            if column is None
+            else f"pass numbers: {numbers_in_column(*column)}.",
+        )
 
     def _is_of_its_arguments(self) -> bool:
         """Whether the function has such arguments."""

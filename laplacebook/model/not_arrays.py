@@ -1,6 +1,7 @@
 """Arguments that are no arrays of numbers: what they are, and how to read the numbers in them."""
 
 from collections.abc import Iterable
+from numbers import Number
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ _KINDS = (
     (str, "strings"),
     (_NUMBERS | str, "numbers and strings"),
     (_NUMBERS | jax.Array, "arrays"),
+    (_NUMBERS | None, "numbers, some of them None"),
+    (Number, "numbers that no array holds"),
 )
 
 
@@ -29,7 +32,7 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for name, value in named:
         if is_sequence(value):
-            leaves = jax.tree.leaves(value)
+            leaves = jax.tree.leaves(value, is_leaf=lambda leaf: leaf is None)
             if not leaves:
                 found[f"argument '{name}' is an empty {type(value).__name__}"] = None
             what = next(
@@ -42,6 +45,8 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
         elif hasattr(value, "__array__") and not is_data(value) and not np.isscalar(value):
             kind = type(value)
             found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
+        elif isinstance(value, Number) and not isinstance(value, _NUMBERS):
+            found[f"argument '{name}' is a {type(value).__name__}"] = None
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
         elif isinstance(value, Iterable) and not is_data(value):

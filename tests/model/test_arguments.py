@@ -1,6 +1,7 @@
 """The arguments of a model: held exactly, named in errors, copied only where they could change."""
 
 import functools
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -139,13 +140,16 @@ def test_both_site_and_argument_are_in_the_message():
     ("data", "message"),
     [
         ([1.0, 2.0], "argument 'features' is a list of numbers"),
+        ([[1.0, 2.0], [3.0]], "argument 'features' is a list of numbers"),
+        ([1.0, None], "argument 'features' is a list of numbers, some of them None"),
+        ([Fraction(1, 2)], "argument 'features' is a list of numbers that no array holds"),
+        (Fraction(1, 2), "argument 'features' is a Fraction"),
         (tuple(np.arange(300)), "... Likely causes: (a) argument 'features' is a tuple of numbers"),
         (np.array([1.0, 2.0], object), "an array of object values"),
         (np.array(["a", "b"]), "argument 'features' is an array of str"),
         ("ab", "argument 'features' is a string"),
         (np.array([1.0, 2.0j]), "'y' is a complex number"),
     ],
-    ids=lambda value: type(value).__name__ + str(getattr(value, "dtype", "")),
 )
 def test_what_is_no_array_of_real_numbers_is_refused(data, message):
     with pytest.raises(lb.UnsupportedModel) as caught:
