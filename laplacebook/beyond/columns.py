@@ -1,8 +1,7 @@
 """Hessians in many effects, at many points, by products with a few vectors."""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +25,11 @@ _ASIDE = (
 )
 _FACTORISES: dict[tuple, bool] = {}
 _KEPT = 200  # of them
+_PATTERNS = 20  # of Hessians seen before
 
 
-class Pattern(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pattern:
     """Where the Hessian has entries, and from which product each is read.
 
     Attributes:
@@ -47,7 +48,7 @@ class Pattern(NamedTuple):
     check: int
     layout: Layout | None
 
-    @property
+    @cached_property
     def taken(self) -> Float[np.ndarray, "C d"]:
         """The vectors of these, and of the product that checks them."""
         return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check + 1]
@@ -65,6 +66,20 @@ class Pattern(NamedTuple):
         """The vectors of the products that are read."""
         return self.taken[: self.check]
 
+    @cached_property
+    def _in_layout(self) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]]:
+        """Where entries stand among the numbers of the layout, and which they are."""
+        assert self.layout is not None
+        place = self.layout.places(*np.divmod(self.places, self.ways.shape[-1]))
+        which = np.flatnonzero(place >= 0)
+        return place[which], which
+
+    @cached_property
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows that have entries, the first of each, and by what the product that checks multiplies each entry."""
+        rows, columns = np.divmod(self.places, self.ways.shape[-1])
+        return *np.unique(rows, return_index=True), self.taken[self.check][columns]
+
     def hessians(self, read: Float[np.ndarray, "K n"]) -> np.ndarray:
         """The Hessians that have these entries, as the numbers of the layout, if there is one.
 
@@ -76,9 +91,9 @@ class Pattern(NamedTuple):
             hessian = np.zeros((len(read), size * size))
             hessian[:, self.places] = read
             return hessian.reshape(-1, size, size)
-        place = self.layout.places(*np.divmod(self.places, size))
         numbers = np.zeros((len(read), self.layout.numbers))
-        numbers[:, place[place >= 0]] = read[:, place >= 0]
+        place, which = self._in_layout
+        numbers[:, place] = read[:, which]
         return numbers
 
     def checked(self, read: Float[np.ndarray, "K n"]) -> tuple[np.ndarray, np.ndarray]:
@@ -87,10 +102,9 @@ class Pattern(NamedTuple):
         Args:
             read: the entries, row by row.
         """
-        size = self.ways.shape[-1]
-        parts = read * self.taken[self.check][self.places % size]
-        found = np.zeros((2, len(read), size))
-        rows, first = np.unique(self.places // size, return_index=True)
+        rows, first, factors = self._rows
+        parts = read * factors
+        found = np.zeros((2, len(read), self.ways.shape[-1]))
         found[0][:, rows] = np.add.reduceat(parts, first, axis=1)
         found[1][:, rows] = np.add.reduceat(abs(parts), first, axis=1)
         return found[0], found[1]
@@ -308,7 +322,14 @@ def pattern_of(known: Bool[np.ndarray, "d d"]) -> Pattern | None:
     Returns:
         A pattern; None if nothing is saved by it.
     """
-    size = len(known)
+    return _pattern(np.packbits(known).tobytes(), len(known), str(jnp.result_type(float)))
+
+
+@lru_cache(_PATTERNS)
+def _pattern(packed: bytes, size: int, dtype: str) -> Pattern | None:
+    """That of the entries whose bits these are, with vectors of this type."""
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=size * size)
+    known = bits.reshape(size, size).astype(bool)
     parts = -(-size // _TOGETHER)
     filled = known.sum(axis=1)
     borders = [filled > times * np.median(filled) for times in _BORDER]
@@ -325,7 +346,7 @@ def pattern_of(known: Bool[np.ndarray, "d d"]) -> Pattern | None:
     low, high = np.minimum(rows, cols), np.maximum(rows, cols)
     # One that moves alone is read off its own product.
     moved, row = np.where(border[low], (low, high), (high, low))
-    ways, looks = _ways(vectors, parts), -(-(products + 1) // _TOGETHER)
+    ways, looks = _ways(vectors, parts).astype(dtype), -(-(products + 1) // _TOGETHER)
     places, source = rows * size + cols, color[moved] * size + row
     return Pattern(ways, int(looks), places, source, int(products), Layout.of(known))
 
