@@ -141,7 +141,7 @@ class KnownPoints:
         shares *= np.minimum(1, _FARTHEST / np.maximum(abs(shares).sum(axis=1, keepdims=True), 1))
         left = np.linalg.norm(moves - ways @ (back @ moves), axis=(1, 2))
         bent = left > _BENT * np.linalg.norm(moves, axis=(1, 2))
-        shares[bent] = 0
+        shares[bent | (few.size < 2 + known.shape[1])] = 0  # fewer cannot tell
         return near + (shares[:, None] @ moves)[:, 0]
 
 

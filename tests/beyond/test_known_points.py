@@ -56,5 +56,9 @@ def test_a_mode_is_foreseen_by_a_line_and_where_they_are_on_two_branches_by_the_
     assert (
         abs(found[1] - points.mode[-1]) <= 5 * 2 * abs(line) + 1e-9
     ).all()  # so far, and no farther
+    whole = points.hyper, points.mode
+    points.hyper, points.mode = points.hyper[:2], points.mode[:2]
+    np.testing.assert_array_equal(points._foreseen(asked, np.ones(1), start)[0], whole[1][1])
+    points.hyper, points.mode = whole
     points.mode[0] += 10
     np.testing.assert_allclose(points._foreseen(asked, np.ones(1), start), points.mode[[2, 2, 1]])
