@@ -57,7 +57,7 @@ class Layer(NamedTuple):
 class _Product(NamedTuple):
     """Where a layer stands: the equation, and which of its two operands is the weight.
 
-    ``order``: of the inputs that the equation has, those of the site; for a convolution.
+    ``order``: of the inputs that the equation has, those of the site; None where it is the same.
     """
 
     equation: int
@@ -229,11 +229,10 @@ def _only_layer(
     inputs = int(np.prod([index.shape[axis] for axis in contracted], dtype=int))
     weight = index.transpose(contracted + free).reshape(inputs, -1)
     axis, order = _place_in_site(site, weight)
-    if not np.array_equal(order, np.arange(inputs)):
-        raise _no_layer(site, "the axes of its inputs are not in their order")
     other = source.invars[1 - operand].aval
     layer = Layer(number, axis, other.size // inputs, *weight.shape)
-    return layer, _Product(at, operand)
+    is_same = np.array_equal(order, np.arange(inputs))
+    return layer, _Product(at, operand, None if is_same else np.argsort(order))
 
 
 def _convolution(
@@ -283,13 +282,15 @@ def _no_layer(site: Site, why: str) -> UnsupportedModel:
 def _layer_inputs(source: Any, operands: list[Any], product: _Product) -> Array:
     """The matrix X of shape (T, m) with which a weight is multiplied."""
     x = operands[1 - product.operand]
-    if product.order is not None:
-        return convolutions.patches(source, x)[:, product.order]
-    axes, _ = source.params["dimension_numbers"]
-    contracted = list(axes[1 - product.operand])
-    free = [axis for axis in range(x.ndim) if axis not in contracted]
-    m = int(np.prod([x.shape[axis] for axis in contracted], dtype=int))
-    return jnp.transpose(x, free + contracted).reshape(-1, m)
+    if source.primitive.name == convolutions.NAME:
+        found = convolutions.patches(source, x)
+    else:
+        axes, _ = source.params["dimension_numbers"]
+        contracted = list(axes[1 - product.operand])
+        free = [axis for axis in range(x.ndim) if axis not in contracted]
+        m = int(np.prod([x.shape[axis] for axis in contracted], dtype=int))
+        found = jnp.transpose(x, free + contracted).reshape(-1, m)
+    return found if product.order is None else found[:, product.order]
 
 
 def _layer_output(source: Any, outputs: Array, operand: int) -> Array:

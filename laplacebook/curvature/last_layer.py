@@ -15,7 +15,7 @@ from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
 
-_KEPT: dict[tuple, int] = {}  # sites of the last layer, by model and shapes of its data
+_KEPT: dict[tuple, tuple[str, ...]] = {}  # sites of the last layer, by model and shapes of its data
 _PROGRAMS = 200  # of them
 
 
@@ -24,8 +24,9 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
 
     The last layer is the longest row of latent sites at the end of the model in which the outputs
     are linear, for fixed values of all sites before: the weights and biases that follow the last
-    activation (Kristiadi, Hein and Hennig 2020). Neither the prior of a fixed site nor its
-    uncertainty enters: its values count as known.
+    activation (Kristiadi, Hein and Hennig 2020). With them go those before in which, together with
+    these, the outputs are linear, too, such as a bias that was sampled first. Neither the prior of a
+    fixed site nor its uncertainty enters: its values count as known.
 
     Args:
         density: the whole model.
@@ -58,25 +59,28 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
             remedy='sample the last weights last, or use structure="block".',
         )
     values = _values(density, u)
-    before = density.sites[: len(density.sites) - kept]
-    fixed = {site.name: values[site.name] for site in before}
+    fixed = {name: value for name, value in values.items() if name not in kept}
     args, kwargs = density.arguments
     return ModelDensity.of(LastLayer(density.model, fixed), args, kwargs, density.space)
 
 
-def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> int:
-    """How many sites at the end are the last layer, by a trace that computes nothing."""
-    kept = 0
+def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> tuple[str, ...]:
+    """Which sites are the last layer, by a trace that computes nothing."""
+    kept: list[str] = []
 
     def look(density: ModelDensity, u: Array) -> None:
-        nonlocal kept
         eta, _ = split_likelihood(density, u)
         parts = density.unravel(u)
-        while kept < len(parts) and _linear(eta, parts, list(parts)[-kept - 1 :]):
-            kept += 1
+        names = list(parts)
+        while names and _linear(eta, parts, [*kept, names[-1]]):
+            kept.append(names.pop())
+        for name in reversed(names) if kept else ():
+            enters = depends_on(lambda value, name=name: eta(parts | {name: value}), parts[name])
+            if enters and _linear(eta, parts, [*kept, name]):
+                kept.append(name)
 
     jax.eval_shape(look, density, u)
-    return kept
+    return tuple(kept)
 
 
 @jit_quickly

@@ -105,8 +105,8 @@ def split_likelihood(
         for site, (of, structure) in zip(sites, flat, strict=True):
             fn = jax.tree.unflatten(structure, islice(members, len(of)))
             with validation_enabled(False):
-                log_prob = jnp.sum(fn.log_prob(site["value"]))
-            total -= log_prob if site["scale"] is None else site["scale"] * log_prob
+                log_prob = fn.log_prob(site["value"])
+            total -= jnp.sum(log_prob if site["scale"] is None else site["scale"] * log_prob)
         return total
 
     return eta, loss

@@ -80,6 +80,9 @@ def train(
     density = ModelDensity.of(model, args, kwargs)
     rows, batch_size = _rows(density, batch_size)
     initial, order = split_into(key)
+    missing = [s.name for s in density.sites if start is not None and s.name not in start]
+    if missing:
+        raise ValueError(f"start lacks the latent sites {missing}: weights at zero learn alike.")
     u = _initial(density, initial) if start is None else density.start(start)
     value = _value_of_a_look if batch_size == rows.number else _loss
     if not isfinite(value(density, u)):

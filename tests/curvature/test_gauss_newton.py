@@ -227,3 +227,21 @@ def test_a_matrix_from_its_products():
     A = rng.normal(size=(40, 40))
     found = jax.jit(lambda zero: matrix_of(lambda v: (A + A.T) @ v, zero))(np.zeros(40))
     np.testing.assert_array_equal(found, A + A.T)
+
+
+def test_a_bias_that_was_sampled_first_is_of_the_last_layer():
+    """As the parameters of a dict are, in the order of their names."""
+    rng = np.random.default_rng(3)
+    x, t = rng.normal(size=(20, 2)), rng.normal(size=20)
+    b1, b2, w1, w2 = (0.5 * rng.normal(size=shape) for shape in ((5,), (1,), (2, 5), (5, 1)))
+    one = lb.network(
+        lambda p, x: jnp.tanh(x @ p[0] + p[1]) @ p[2] + p[3], [w1, b1, w2, b2], likelihood="normal"
+    )
+    by_name = lambda p, x: jnp.tanh(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]  # noqa: E731
+    other = lb.network(by_name, {"b1": b1, "b2": b2, "w1": w1, "w2": w2}, likelihood="normal")
+    layers = []
+    for network in (one, other):
+        density = ModelDensity.of(network, (x, t))
+        layers.append(last_layer_of(density, density.start(network.start)))
+    assert [site.name for site in layers[1].sites] == ["b2", "w2"]
+    assert layers[0].dimension == layers[1].dimension == 6

@@ -179,3 +179,25 @@ def one_outcome(X, y):
 def test_rows_that_cannot_be_taken_apart_are_refused(model):
     with pytest.raises(lb.UnsupportedModel, match="one by one"):
         rows_of(ModelDensity.of(model, (X, real)))
+
+
+def test_rows_may_have_weights():
+    """Such as those of rare classes, here of a linear model, whose Gauss-Newton matrix is exact."""
+    weights = rng.integers(1, 4, 7) * 1.0
+
+    def weighted(x, y, weights):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("n", len(x)), numpyro.handlers.scale(scale=weights):
+            numpyro.sample("y", dist.Normal(x @ w, 1), obs=y)
+
+    exact = (X.T * weights) @ X + np.eye(2)
+    for batch_size in (None, 3):
+        fit = lb.laplace(
+            weighted, X, real, weights, curvature="gauss_newton", batch_size=batch_size
+        )
+        np.testing.assert_allclose(np.linalg.inv(fit.covariance), exact, rtol=1e-10)
+    fisher = lb.laplace(weighted, X, real, weights, curvature="empirical_fisher")
+    scores = X * (weights * (real - X @ fisher.mode["w"]))[:, None]
+    np.testing.assert_allclose(
+        np.linalg.inv(fisher.covariance), scores.T @ scores + np.eye(2), rtol=1e-8
+    )

@@ -8,12 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 import pandas as pd
 import pytest
 from jax import monitoring
 
 import laplacebook as lb
+from laplacebook.curvature.kfac import kronecker_factors
 from laplacebook.model.density import ModelDensity
 from laplacebook.models import bayesian_mlp
 
@@ -362,3 +365,30 @@ def test_a_table_is_named_where_rows_are_asked_for():
     model = lb.network(apply, drawn(0), likelihood="normal")
     with pytest.raises(lb.UnsupportedModel, match=r"pass\s+table\.to_numpy\(\)"):
         lb.laplace(model, table, Y, start=model.start, **KRONECKER)
+
+
+def test_the_kernels_of_images_with_channels_last_have_factors():
+    """The convolution is a product of patches there, whose entries are in another order than the kernel's."""
+    rng = np.random.default_rng(1)
+    x, t = rng.normal(size=(9, 4, 4, 2)), rng.normal(size=(9, 2))
+    params = {"a": 0.5 * rng.normal(size=(2, 3, 2, 3)), "z": 0.2 * rng.normal(size=(18, 2))}
+
+    def apply(p, x):
+        layout = ("NHWC", "HWIO", "NHWC")
+        seen = jax.lax.conv_general_dilated(x, p["a"], (1, 1), "VALID", dimension_numbers=layout)
+        return jnp.tanh(seen).reshape(len(x), -1) @ p["z"]
+
+    def written(x, t=None):
+        p = {
+            n: numpyro.sample(n, dist.Normal(0, 1).expand(v.shape).to_event(v.ndim))
+            for n, v in params.items()
+        }
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("t", dist.Normal(apply(p, x), 1).to_event(1), obs=t)
+
+    network, u = lb.network(apply, params, likelihood="normal"), jnp.asarray(rng.normal(size=72))
+    for one, other in zip(
+        *(kronecker_factors(ModelDensity.of(m, (x, t)), u) for m in (network, written)), strict=True
+    ):
+        for factor, same in zip(one, other, strict=True):
+            np.testing.assert_allclose(factor, same, rtol=1e-9, atol=1e-12)

@@ -79,6 +79,7 @@ def standardised(x, y):
         ({"batch_size": 25}, ValueError, "from 1 to the 24 rows of the data, not 25"),
         ({"learning_rate": 0.0}, ValueError, "learning_rate must be positive"),
         ({"batch_size": 4}, lb.UnsupportedModel, "not the sum over"),
+        ({"start": {}}, ValueError, r"start lacks the latent sites \['w'\]"),
         ({"learning_rate": 1e200}, lb.NonFinite, "learning rate of 1e\\+200"),
     ],
 )
