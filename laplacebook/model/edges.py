@@ -14,7 +14,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from laplacebook.model.distributions import innermost, unwrapped
-from laplacebook.model.gamma_ratios import EXACT
+from laplacebook.model.gamma_ratios import EXACT, IN_SINGLE
 
 
 def right_at_edges(fn: Distribution) -> Distribution:
@@ -40,13 +40,15 @@ def at_edge(fn: Distribution, value: Any) -> Bool[Array, "..."]:
 
 
 def _has_edge(part: Any) -> bool:
-    return type(part) in _EXACT
+    return type(part) in _EXACT or (
+        type(part) in IN_SINGLE and jnp.result_type(float) == jnp.float32
+    )
 
 
 def _exchanged(part: Any) -> Any:
     if not _has_edge(part):
         return part
-    new: Any = object.__new__(_EXACT[type(part)])
+    new: Any = object.__new__((_EXACT | IN_SINGLE)[type(part)])
     vars(new).update(vars(part))
     return new
 

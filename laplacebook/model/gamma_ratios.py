@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, xlog1py
+from jax.scipy.special import gammaln, xlog1py, xlogy
 from jaxtyping import Array
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution
+from numpyro.distributions.util import clamp_probs
 from scipy import special
 
 from laplacebook.base.namespace import Numbers
@@ -127,6 +128,38 @@ class DirichletMultinomial(dist.DirichletMultinomial):
         sizes = jnp.sum(self.concentration, -1)
         return each.sum(-1) + gammaln(total + 1.0) - log_rising(sizes, total)
 
+
+class _Binomial(Distribution):
+    def _ways(self, value: Any) -> Array:
+        fewer = jnp.minimum(value, self.total_count - value)
+        return log_rising(self.total_count - fewer + 1.0, fewer) - gammaln(fewer + 1.0)
+
+
+class BinomialProbs(_Binomial, dist.BinomialProbs):
+    """Of any total."""
+
+    def log_prob(self, value: Any) -> Array:
+        """The log probability."""
+        hits = xlogy(value + 0.0, clamp_probs(self.probs))
+        return (
+            self._ways(value)
+            + hits
+            + xlog1py(self.total_count - value + 0.0, -clamp_probs(self.probs))
+        )
+
+
+class BinomialLogits(_Binomial, dist.BinomialLogits):
+    """Of any total."""
+
+    def log_prob(self, value: Any) -> Array:
+        """The log probability."""
+        rest = self.total_count - value
+        hits = value * jax.nn.softplus(-self.logits) + rest * jax.nn.softplus(self.logits)
+        return self._ways(value) - hits
+
+
+#: what in double precision has digits enough as NumPyro has it, and is compiled sooner
+IN_SINGLE = {dist.BinomialProbs: BinomialProbs, dist.BinomialLogits: BinomialLogits}
 
 EXACT = {
     dist.StudentT: StudentT,

@@ -145,7 +145,7 @@ def _mean(fn: Distribution) -> Any:
         mean = _mean(fn.base_dist)
         if mean is None:
             return None
-        mean = jnp.broadcast_to(mean, fn.base_dist.shape())
+        mean = jnp.broadcast_to(jnp.asarray(mean, float), fn.base_dist.shape())
         return functools.reduce(lambda x, transform: transform(x), fn.transforms, mean)
     try:
         return fn.mean

@@ -248,3 +248,12 @@ def test_a_next_call_from_a_start_does_not_run_the_model(capsys):
     again = lb.laplace(announced, np.array(3.0), start={"mean": 0.4})
     assert "run" not in capsys.readouterr().out
     assert again.mode["mean"] == pytest.approx(1.5)
+
+
+def test_the_middle_of_a_transformed_prior_with_whole_numbers():
+    def model(y):
+        to_unit = dist.transforms.SigmoidTransform()
+        p = numpyro.sample("p", dist.TransformedDistribution(dist.Normal(0, 1), to_unit))
+        numpyro.sample("y", dist.Bernoulli(p).expand([2]).to_event(1), obs=y)
+
+    assert ModelDensity.of(model, (np.array([1, 0]),)).start() == pytest.approx(0)
