@@ -33,9 +33,11 @@ def moments_of_images(
 
 
 def mixture_moments(
-    nodes: AnyConditional, image: Float[np.ndarray, "J d G"] | None, near: Int[np.ndarray, " K"]
-) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Means and standard deviations of the effects, over all points of the hyperparameters.
+    nodes: AnyConditional,
+    image: Float[np.ndarray, "J d G"] | None,
+    near: Int[np.ndarray, " K"] | None,
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, "K d"]]:
+    """Of the effects over all points of the hyperparameters: means, deviations, mean squares from the mean at each.
 
     Args:
         nodes: the Gaussian approximations at K points.
@@ -48,41 +50,54 @@ def mixture_moments(
         middle = middle + nodes.deviations * shift[near]
         variance = variance * wider[near]
     mean = weights @ middle
-    return mean, np.sqrt(weights @ (variance + (middle - mean) ** 2))
+    squares = variance + (middle - mean) ** 2
+    return mean, np.sqrt(weights @ squares), squares
 
 
 def unbounded(
-    effects: Iterable[Site], mode: Float[np.ndarray, "K d"], values: Mapping[str, np.ndarray]
+    effects: Iterable[Site], z: Float[np.ndarray, "K d"], values: Mapping[str, np.ndarray]
 ) -> dict[str, slice]:
     """The effects whose values are their coordinates, as seen at some points, and which of all these they are.
 
     Args:
         effects: their sites, in the order of the coordinates.
-        mode: these at K points.
+        z: these at K points, none of them zero, where a bound may not be seen.
         values: what they are there by site, on the scale of the model, shape (K, ...).
     """
     found, end = {}, 0
     for site in effects:
         part = slice(end, end + site.size)
         end = part.stop
-        there = values[site.name].reshape(len(mode), -1)
-        if np.array_equal(there, mode[:, part].astype(there.dtype)):
+        there = values[site.name].reshape(len(z), -1)
+        if np.array_equal(there, z[:, part].astype(there.dtype)):
             found[site.name] = part
     return found
 
 
 @np.errstate(all="ignore")
-def is_known(grid: Grid, values: Float[np.ndarray, "K ..."], power: int) -> np.ndarray:
-    """Whether the grid tells the mean of a hyperparameter (power 1) or its variance (2): little of it is outermost.
+def squares_of(grid: Grid, values: Float[np.ndarray, "K ..."]) -> Float[np.ndarray, "K ..."]:
+    """Squares from the mean of a hyperparameter.
 
     Args:
         grid: of K points.
         values: of the hyperparameter there, on the scale of the model.
+    """
+    weights = shares(grid.conditional.log_marginal)
+    return np.asarray((values - np.average(values, axis=0, weights=weights)) ** 2)
+
+
+@np.errstate(all="ignore")
+def is_known(grid: Grid, squares: Float[np.ndarray, "K ..."], power: int) -> np.ndarray:
+    """Whether the grid tells a mean (power 1) or a variance (2): little of it is outermost.
+
+    Args:
+        grid: of K points.
+        squares: from the mean, at each of these in the mean.
         power: of the distance from the mean.
     """
     weights = shares(grid.conditional.log_marginal)
     outermost = weights < weights.max() * np.exp(-grid.depth)
-    away = abs(values - np.average(values, axis=0, weights=weights)) ** power
+    away = squares if power == 2 else np.sqrt(squares)
     share = np.tensordot(weights[outermost], away[outermost], axes=1)
     share /= np.tensordot(weights, away, axes=1)
     least = _LONG[power] * (DEPTH / grid.depth if power == 1 else 1)

@@ -156,14 +156,11 @@ class MarginalModel:
             kwargs: its keyword arguments.
 
         Raises:
-            ValueError: a site is missing in ``hyper``.
+            ValueError: a site is missing in ``hyper``, or has another shape.
             LaplaceError: there is none: as :func:`~laplacebook.laplace` says.
         """
         call, names, _ = self._seen(args, kwargs)
-        missing = [name for name in names if name not in hyper]
-        if missing:
-            raise ValueError(f"hyper lacks the latent sites {missing}; it has {list(hyper)}.")
-        values = {name: jnp.asarray(hyper[name], float) for name in names}
+        values = _values("hyper", hyper, call, names, ())
         return laplace(_Given(), call, values, structure=self.structure)
 
     def density_given(self, hyper: Mapping[str, Any], *args: Any, **kwargs: Any) -> ModelDensity:
@@ -196,17 +193,15 @@ class MarginalModel:
             A dict of site -> draws, shape ``(S, *value shape)``.
 
         Raises:
-            ValueError: a site is missing in ``samples``.
+            ValueError: a site is missing in ``samples``, or has another shape, as draws by chain.
             TypeError: ``key`` is no random key.
             LaplaceError: at a draw the sites have no mode: as :meth:`given` says there.
         """
         require_key(key)
         call, names, _ = self._seen(args, kwargs)
-        missing = [name for name in names if name not in samples]
-        if missing:
-            raise ValueError(f"samples lacks the latent sites {missing}; it has {list(samples)}.")
-        values = {name: jnp.asarray(samples[name], float) for name in names}
-        number = len(next(iter(values.values())))
+        first = np.shape(samples.get(names[0], ()))[:1]
+        values = _values("samples", samples, call, names, first or ("S",))
+        number = first[0]
         if self.structure == "sparse":  # of numbers, one by one
             keys = jax.random.split(key, number)
             given = [
@@ -342,6 +337,22 @@ class MarginalModel:
             return None
         bijection = biject_to(message["fn"].support)
         return bijection(jnp.zeros(bijection.inverse_shape(message["fn"].shape())))
+
+
+def _values(
+    name: str, given: Mapping[str, Any], call: Call, sites: list[str], leading: tuple
+) -> dict[str, Array]:
+    """The values of some sites, each of its shape after the leading ones."""
+    if missing := [site for site in sites if site not in given]:
+        raise ValueError(f"{name} lacks the latent sites {missing}; it has {list(given)}.")
+    values = {site: jnp.asarray(given[site], float) for site in sites}
+    for site in ModelDensity(call, "unconstrained").sites:
+        shape = (*leading, *site.value_shape)
+        if site.name in values and values[site.name].shape != shape:
+            raise ValueError(
+                f"{name}['{site.name}'] has to be of shape {shape}, not {values[site.name].shape}"
+            )
+    return values
 
 
 @dataclass(frozen=True)

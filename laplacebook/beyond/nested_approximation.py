@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from math import inf, prod
+from functools import cached_property
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,14 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import in_full_precision, jit_quickly
+from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.cloud import Cloud
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid import Grid
-from laplacebook.beyond.grid_moments import is_known, unbounded
+from laplacebook.beyond.grid_moments import is_known, squares_of, unbounded
 from laplacebook.beyond.hyper_marginals import (
     DENSE,
     HyperMarginal,
@@ -33,9 +33,9 @@ from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
 from laplacebook.beyond.saved_nested import save
 from laplacebook.beyond.skewed_effects import HOPELESS, SkewedEffects, systematic
-from laplacebook.beyond.smooth_points import SmoothPoints, smooth_points
+from laplacebook.beyond.smooth_points import SmoothPoints, parts_of_draws, smooth_points
 from laplacebook.beyond.sparse_conditional import SparseConditional
-from laplacebook.fit.functions import average, spread
+from laplacebook.fit.functions import average, require_levels, spread
 from laplacebook.fit.summary import improper_evidence
 from laplacebook.model.density import ModelDensity
 
@@ -60,15 +60,6 @@ def _rows(number: int, each: int) -> list[slice]:
     """So many draws in parts of few numbers, of which each draw takes so many."""
     together = max(1, _TOGETHER // each)
     return [slice(begin, begin + together) for begin in range(0, number, together)]
-
-
-@partial(jit_quickly, work=lambda _, *shape: prod(shape), static_argnames=("number", "size"))
-def _random(key: Key[Array, ""], number: int, size: int) -> tuple[Array, Array, Array]:
-    """What so many draws are made of: one uniform number, an order, and normal vectors."""
-    to_hyper, to_effects = jax.random.split(key)
-    uniform, order = jax.random.split(to_hyper)
-    normal = jax.random.normal(to_effects, (number, size))
-    return jax.random.uniform(uniform), jax.random.permutation(order, number), normal
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +133,7 @@ class NestedApproximation(ByDraws):
     def mean(self) -> dict[str, Array]:
         """Posterior means by site, on the scale on which the user wrote the model.
 
-        NaN for a hyperparameter whose tail is so long that the outermost points of the grid still count.
+        NaN where a tail of the hyperparameters is so long that the outermost points of the grid still count.
         """
         if not isinstance(self.grid, Grid):
             return super().mean
@@ -160,7 +151,7 @@ class NestedApproximation(ByDraws):
 
     @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
-        uniform, order, normal = jax.device_get(_random(key, number, self.start.size))
+        uniform, order, normal = jax.device_get(parts_of_draws(key, number, self.start.size))
         index = self._points.drawn(float(uniform), number)
         hyper, normal = self._points.points[index[order]], normal.astype(float)
         u = np.empty((number, self.density.dimension))
@@ -346,15 +337,18 @@ class NestedApproximation(ByDraws):
     def _moment(self, grid: Grid, power: int, function: Callable) -> dict[str, Array]:
         """Of hyperparameters where the grid tells it, of effects without bounds as the mixture has it."""
         at, sites = grid.conditional, self.density.sites
-        values = self._values(self.effects.joined(at.hyper, at.mode))
+        beside = at.mode + at.deviations
+        values = self._values(self.effects.joined(at.hyper, beside))
         rest = [site for site in sites if site.name not in self.over]
-        parts = unbounded(rest, at.mode, values)
-        told = self.skewed.moments[power - 1]
-        known = {name: told[part].reshape(values[name].shape[1:]) for name, part in parts.items()}
+        parts = unbounded(rest, beside, values)
+        *told, squares = self.skewed.moments
+        moment = np.where(is_known(grid, squares, power), told[power - 1], np.nan)
+        known = {name: moment[part].reshape(values[name].shape[1:]) for name, part in parts.items()}
         drawn = self._of_hyper if len(parts) == len(rest) else self._weighted
         found = self._each(function, drawn)
         for name in self.over:
-            known[name] = np.where(is_known(grid, values[name], power), found[name], np.nan)
+            is_told = is_known(grid, squares_of(grid, values[name]), power)
+            known[name] = np.where(is_told, found[name], np.nan)
         return {site.name: jnp.asarray((found | known)[site.name], float) for site in sites}
 
     @cached_property
@@ -372,15 +366,14 @@ class NestedApproximation(ByDraws):
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Weighted draws of each site on the model's scale, in the order of the model."""
-        equal = np.full(len(self._draws), 1 / len(self._draws))
+        equal = self._equal
         of_effects = {name: (drawn, equal) for name, drawn in self._values(self._draws).items()}
         both = of_effects | self._of_hyper
         return {site.name: both[site.name] for site in self.density.sites}
 
     def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
-        """The points of the hyperparameters fill the cells of a grid, and reach beyond as many draws."""
-        if isinstance(self.grid, Chains):
-            super()._require_levels(levels)
+        is_grid = not isinstance(self.grid, Chains)
+        require_levels(levels, self._equal if is_grid else self._joint[1])
 
     @cached_property
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:
@@ -398,3 +391,7 @@ class NestedApproximation(ByDraws):
     @by_one_thread
     def _draws(self) -> Float[np.ndarray, "S D"]:
         return self.skewed.draws()
+
+    @property
+    def _equal(self) -> Float[np.ndarray, " S"]:
+        return np.full(len(self._draws), 1 / len(self._draws))

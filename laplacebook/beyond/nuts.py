@@ -125,7 +125,8 @@ def nuts(
         chain_method="vectorized",
         progress_bar=shown,
     )
-    sampler.run(to_run, init_params=starts, extra_fields=tuple(_STATISTICS))
+    begin = starts if num_chains > 1 else starts[0]  # as NumPyro takes them
+    sampler.run(to_run, init_params=begin, extra_fields=tuple(_STATISTICS))
     u = sampler.get_samples(group_by_chain=True)
     values = jax.device_get(values_at(density, u.reshape(-1, u.shape[-1])))
     posterior = {name: v.reshape(num_chains, -1, *v.shape[1:]) for name, v in values.items()}

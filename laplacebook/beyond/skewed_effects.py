@@ -153,9 +153,9 @@ class SkewedEffects:
         return moments_of_images(self.image)[0].mean(axis=0)
 
     @cached_property
-    def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """The means and the standard deviations of the effects, over the hyperparameters."""
-        near = self.chosen if self.image is None else self._near(self.nodes)
+    def moments(self) -> tuple[np.ndarray, ...]:
+        """What :func:`mixture_moments` returns."""
+        near = None if self.image is None else self._near(self.nodes)
         return mixture_moments(self.nodes, self.image, near)
 
     @property

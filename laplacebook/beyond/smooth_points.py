@@ -1,10 +1,14 @@
 """From the log marginal on a grid to many weighted points between its nodes."""
 
+from functools import partial
+from math import prod
 from typing import NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int, Key
 
+from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.grid import Grid
 
 POINTS = 2**13
@@ -110,3 +114,18 @@ def evenly(dimension: int, count: int = POINTS, part: int = 0) -> Float[np.ndarr
     number = np.arange(count)[:, None]
     multiples = (0.5 + (part * count + number) * steps) % 1
     return np.concatenate([(number + 0.5) / count, multiples], axis=1)
+
+
+@partial(jit_quickly, work=lambda _, *shape: prod(shape), static_argnames=("number", "size"))
+def parts_of_draws(key: Key[Array, ""], number: int, size: int) -> tuple[Array, Array, Array]:
+    """What so many draws are made of: one uniform number, an order, and normal vectors.
+
+    Args:
+        key: a JAX random key.
+        number: of draws.
+        size: of the vectors.
+    """
+    to_hyper, to_effects = jax.random.split(key)
+    uniform, order = jax.random.split(to_hyper)
+    normal = jax.random.normal(to_effects, (number, size))
+    return jax.random.uniform(uniform), jax.random.permutation(order, number), normal

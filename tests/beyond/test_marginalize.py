@@ -347,3 +347,28 @@ def test_of_a_reference_that_is_far_the_middle_is_taken():
     np.testing.assert_array_equal(reference.begin_at(density, near), near)
     for far in (near + 30, np.nan * near):
         np.testing.assert_array_equal(reference.begin_at(density, far), density.start())
+
+
+def test_values_of_other_sites_of_another_shape_are_refused():
+    """Draws by chain were taken for one value a group."""
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 5))
+        tau = numpyro.sample("tau", dist.HalfNormal(2))
+        z = numpyro.sample("z", dist.Normal(mu, tau).expand([len(y)]).to_event(1))
+        numpyro.sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
+
+    y, key, marginal = np.array([1.0, 2.0, 0.0]), jax.random.key(0), lb.marginalize(model, "z")
+    for mu, tau, words in (
+        (
+            np.zeros((2, 3)),
+            np.ones((2, 3)),
+            r"samples\['mu'\] has to be of shape \(2,\), not \(2, 3\)",
+        ),
+        (np.zeros(3), np.ones(2), r"samples\['tau'\] has to be of shape \(3,\)"),
+        (0.0, 1.0, r"samples\['mu'\] has to be of shape \('S',\), not \(\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            marginal.sample(key, {"mu": mu, "tau": tau}, y)
+    with pytest.raises(ValueError, match=r"hyper\['mu'\] has to be of shape \(\), not \(3,\)"):
+        marginal.given({"mu": np.zeros(3), "tau": 1.0}, y)

@@ -233,3 +233,29 @@ def test_moments_that_are_infinite_are_not_known():
     assert np.isfinite(fit.standard_deviation["tau"])
     exactly = stats.halfcauchy.ppf(LEVELS)
     np.testing.assert_allclose(fit.quantiles(LEVELS)["unseen"], exactly, rtol=0.03)
+
+
+def test_a_new_group_has_no_deviation_where_that_of_the_groups_has_no_mean_square():
+    def one_group(y):
+        tau = numpyro.sample("tau", dist.HalfCauchy(1.0))
+        z = numpyro.sample("z", dist.Normal(0, tau))
+        numpyro.sample("new", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+    fit = lb.nested(one_group, np.array(2.0))
+    assert np.isnan([fit.standard_deviation[name] for name in ("tau", "new")]).all()
+    assert np.isfinite(fit.standard_deviation["z"]) and np.isfinite(fit.mean["new"])
+    with pytest.raises(ValueError, match="The quantile at 0.0001 lies beyond the draws"):
+        fit.quantiles([1e-4])
+
+
+def test_a_bound_is_seen_where_the_mode_is_zero():
+    """Of a symmetric prior about zero, whose values and coordinates there are both zero."""
+
+    def within(y):
+        s = numpyro.sample("s", dist.HalfNormal(1))
+        z = numpyro.sample("z", dist.Uniform(-1, 1))
+        numpyro.sample("y", dist.Normal(jnp.where(z > 2, z, 0.0), s).expand([2]).to_event(1), obs=y)
+
+    fit = lb.nested(within, np.array([1.0, 2.0]), over="s")
+    assert fit.standard_deviation["z"] == pytest.approx(3**-0.5, rel=0.02)

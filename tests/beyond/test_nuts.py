@@ -70,6 +70,8 @@ def test_sites_come_on_the_scale_of_the_model_with_the_data():
     exact = stats.norm(0, 3).logpdf(z) + stats.halfnorm(scale=2).logpdf(a) + np.log(a)
     exact += stats.norm(z[..., None] + 40 * x, a[..., None]).logpdf(y).sum(axis=-1)
     np.testing.assert_allclose(np.asarray(found.sample_stats["lp"]), exact, atol=1e-6)
+    alone = lb.nuts(lb.laplace(line, x, y), KEY, 50, num_warmup=50, num_chains=1)
+    assert alone.posterior["z"].shape == (1, 50)
 
 
 @pytest.mark.usefixtures("types_unchecked")
