@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import erfc
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Key, Real
 
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit_quickly, numbers_in
@@ -254,7 +254,7 @@ _VARIANCES, _WEIGHTS = _rule()
 
 
 @jit_quickly
-def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Float[Array, "*N"]:
+def sigmoid_mean(mean: Real[Array, "*N"], variance: Real[Array, "*N"]) -> Float[Array, "*N"]:
     """E[sigma(a)] for a ~ N(mean, variance), to rounding: the absolute error is below 1e-14.
 
     The logistic distribution is a mixture of the normals N(0, 4 k^2), with k of Kolmogorov's
@@ -272,6 +272,7 @@ def sigmoid_mean(mean: Float[Array, "*N"], variance: Float[Array, "*N"]) -> Floa
     Returns:
         Probabilities, of that shape; NaN where the variance is negative.
     """
+    mean, variance = (jnp.asarray(part, jnp.result_type(part, float)) for part in (mean, variance))
     variance = jnp.where(variance >= 0, variance, jnp.nan)
     dtype = jnp.result_type(mean, variance)
 

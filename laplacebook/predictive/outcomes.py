@@ -357,6 +357,8 @@ def _in_support(support: constraints.Constraint, mean: Array) -> Array | bool:
     ends = innermost(support)
     low = getattr(ends, "lower_bound", -jnp.inf)
     high = getattr(ends, "upper_bound", jnp.inf)
+    if ends.event_dim and jnp.ndim(high):  # totals of rows
+        high = jnp.expand_dims(high, range(-ends.event_dim, 0))
     slack = 8 * jnp.finfo(mean.dtype).eps * abs(mean)
     return (mean >= low - slack) & (mean <= high + slack)
 

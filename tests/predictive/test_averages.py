@@ -41,6 +41,8 @@ def grid(dtype=float):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float64, 1e-14), (jnp.float32, 5e-7)])
 def test_the_mean_is_exact_to_rounding(truth, dtype, tolerance):
     found = sigmoid_mean(*grid(dtype))
+    whole = sigmoid_mean(np.array([3], np.uint8), np.array([200], np.uint8))
+    np.testing.assert_allclose(whole, sigmoid_mean(np.array([3.0]), np.array([200.0])))
     assert found.dtype == dtype
     np.testing.assert_allclose(found, truth, rtol=0, atol=tolerance)
 

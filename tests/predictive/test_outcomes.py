@@ -1,6 +1,7 @@
 """An outcome that depends on another one, which is not known, has no prediction but an error."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -56,3 +57,19 @@ def test_a_scale_may_be_a_whole_number(method):
     found = lb.predict(fit, np.ones(2), method=method, key=jax.random.key(0), num_samples=9)
     np.testing.assert_allclose(found.noise, 1e10)
     assert found.noise.dtype == found.mean.dtype == float
+
+
+def test_counts_of_classes_with_a_total_for_each_row():
+    """As many rows as classes were taken for one bound a class."""
+    totals = np.array([5, 900, 7])
+    counts = np.array([[1, 2, 2], [180, 270, 450], [2, 1, 4]])
+
+    def shares(totals, y=None):
+        p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+        numpyro.sample("y", dist.Multinomial(totals, p), obs=y)
+
+    fit = lb.laplace(shares, totals, counts)
+    for given in (totals, totals[:2]):
+        found = lb.predict(fit, given, key=jax.random.key(0)).mean
+        share = (counts.sum(axis=0) + 1) / (counts.sum() + 3)
+        np.testing.assert_allclose(found, given[:, None] * share, rtol=0.03)
