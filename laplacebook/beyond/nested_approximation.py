@@ -49,6 +49,7 @@ _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as th
 _SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
 _OUTSIDE = 0.01  # of the draws
 _SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
+_UNEVEN = 0.75  # k-hat: above it half as far
 _LED = 0.5  # standard deviations of a hyperparameter, by the correction: robust trends then are off by up to 0.25
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
 _MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
@@ -240,13 +241,14 @@ class NestedApproximation(ByDraws):
         searches. That a hundredth of their draws lies beyond a bound. That the skewness of an effect given the
         hyperparameters moves its mean by more than one of its conditional standard deviations from the mode: the
         correction for it is of first order, and not to be trusted so far. That the correction by mean ratios moves the
-        mean or the standard deviation of a hyperparameter by more than half of one: then a few of the pairs of draws
-        decide. Or that :attr:`pareto_k` is above 0.8: the mean of the ratios hardly exists (unless all are equal to 10
-        %, as where rounding alone parts them). Below that it is no such reason by itself: it is of all effects
-        together, so in hundreds of them small errors add up where each marginal is right. Of more than 500 sparse
-        effects it is none above 0.8 either, but that a correction to second order, which is not made, would move the
-        mean of a hyperparameter by more than a quarter of a standard deviation. Or that more than 3 % of the posterior
-        of the hyperparameters lies beyond the grid, in long tails; or, of draws, that some have diverged.
+        mean or the standard deviation of a hyperparameter by more than half of one, or a quarter where :attr:`pareto_k`
+        is above 0.75: then a few of the pairs of draws decide. Or that :attr:`pareto_k` is above 0.8: the mean of the
+        ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that it is no
+        such reason by itself: it is of all effects together, so in hundreds of them small errors add up where each
+        marginal is right. Of more than 500 sparse effects it is none above 0.8 either, but that a correction to second
+        order, which is not made, would move the mean of a hyperparameter by more than a quarter of a standard
+        deviation. Or that more than 3 % of the posterior of the hyperparameters lies beyond the grid, in long tails;
+        or, of draws, that some have diverged.
         """
         if self.inner_modes is not None:
             return self.inner_modes.told(self.effects)
@@ -261,7 +263,7 @@ class NestedApproximation(ByDraws):
                 f"skewness moves the mean of {name} by {shifts.max():.1f} conditional standard deviations, too far "
                 "for a correction of first order"
             )
-        if self.skewed.led > _LED:
+        if self.skewed.led > (_LED if self.pareto_k <= _UNEVEN else _LED / 2):
             return (
                 f"the correction by mean ratios moves {over} by {self.skewed.led:.1f} standard deviations, too far "
                 "for ratios to a Gaussian"
