@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import Constant, Equation, depends_on, equations_of, evaluate
+from laplacebook.base.jaxprs import Constant, Equation, depends_on, equations_of, evaluate, sources
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
@@ -74,10 +74,12 @@ def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> tuple[str, ..
         names = list(parts)
         while names and _linear(eta, parts, [*kept, names[-1]]):
             kept.append(names.pop())
-        for name in reversed(names) if kept else ():
-            enters = depends_on(lambda value, name=name: eta(parts | {name: value}), parts[name])
-            if enters and _linear(eta, parts, [*kept, name]):
-                kept.append(name)
+        if kept:
+            slope = sources(lambda parts: _slope(eta, parts, kept), parts)
+            enter = sources(eta, parts) - slope
+            for name in reversed(names):
+                if name in enter and _linear(eta, parts, [*kept, name]):
+                    kept.append(name)
 
     jax.eval_shape(look, density, u)
     return tuple(kept)
@@ -92,13 +94,19 @@ def _linear(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[st
     """Whether the derivative by some of the sites depends on none of them."""
 
     def along(*values: Array) -> Array:
-        def of_last(*values: Array) -> Array:
-            return eta(parts | dict(zip(names, values, strict=True)))
-
-        ones = tuple(map(jnp.ones_like, values))
-        return jax.jvp(_without_log_of_exp(of_last), values, ones)[1]
+        return _slope(eta, parts | dict(zip(names, values, strict=True)), names)
 
     return not depends_on(along, *(parts[name] for name in names))
+
+
+def _slope(eta: Callable[[Any], Array], parts: dict[str, Array], names: list[str]) -> Array:
+    """The derivative along all ones of some of the sites."""
+
+    def of_last(*values: Array) -> Array:
+        return eta(parts | dict(zip(names, values, strict=True)))
+
+    values = tuple(parts[name] for name in names)
+    return jax.jvp(_without_log_of_exp(of_last), values, tuple(map(jnp.ones_like, values)))[1]
 
 
 def _without_log_of_exp(f: Callable[..., Array]) -> Callable[..., Array]:
