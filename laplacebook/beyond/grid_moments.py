@@ -32,6 +32,7 @@ def moments_of_images(
     return mean, 1 + (2 * x * away + away**2) @ weights - mean**2
 
 
+@np.errstate(all="ignore")
 def mixture_moments(
     nodes: AnyConditional,
     image: Float[np.ndarray, "J d G"] | None,
@@ -50,7 +51,8 @@ def mixture_moments(
         middle = middle + nodes.deviations * shift[near]
         variance = variance * wider[near]
     mean = weights @ middle
-    squares = variance + (middle - mean) ** 2
+    # Far out, where there is no weight, a variance may be infinite.
+    squares = np.where(weights[:, None] > 0, variance + (middle - mean) ** 2, 0.0)
     return mean, np.sqrt(weights @ squares), squares
 
 

@@ -9,6 +9,7 @@ import laplacebook as lb
 from laplacebook.beyond import skewed_effects
 from laplacebook.beyond.along_lines import FINE
 from laplacebook.beyond.dense_conditional import Conditional
+from laplacebook.beyond.grid_moments import mixture_moments
 from laplacebook.beyond.tilts import tilts
 from laplacebook.fit import functions
 
@@ -34,6 +35,14 @@ def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
     none = [x[:0] for x in given[2:6]]
     found, error = tilts(nodes, deviations, *none, residuals, given[-1][:0], False)
     assert not found.any() and error == 0
+
+
+def test_a_point_without_weight_has_no_part_in_the_moments():
+    """Far out, under a vague prior of a scale, the variance of a new group overflows."""
+    roots = np.array([[[2.0]], [[1e200]]])
+    nodes = Conditional(np.zeros((2, 1)), np.array([0.0, -2e3]), np.array([[3.0], [0.0]]), roots)
+    mean, deviation, squares = mixture_moments(nodes, None, None)
+    assert (mean, deviation) == (3, 2) and np.isfinite(squares).all()
 
 
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
