@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
@@ -126,6 +127,30 @@ class LayeredProgram:
                 results = [results[0] + added.astype(results[0].dtype)]
             values.update(zip(equation.outputs, results, strict=True))
         return read(self._output), [inputs[i] for i in range(len(self.layers))]
+
+    def backwards(
+        self, parts: Sequence[Array], *others: Array
+    ) -> tuple[Array, Callable[[Array], tuple[list[Array], list[Array]]], list[Array]]:
+        """The function, and from what it returns back to the outputs of its layers and to the other sites.
+
+        Args:
+            parts: the latent sites as vectors: u in pieces.
+            others: the other arguments of the function.
+
+        Returns:
+            Its value; a function of a cotangent of it, which returns those of the outputs of each layer, shapes
+            (T, k), and of the sites that are no layers, shapes (d,); and the inputs X of each layer, shapes (T, m).
+        """
+        weights = {layer.site for layer in self.layers}
+        of_others = [i for i in range(len(parts)) if i not in weights]
+
+        def run(perturbations: list[Array], sites: list[Array]) -> tuple[Array, list[Array]]:
+            moved = dict(zip(of_others, sites, strict=True))
+            at = [moved.get(i, part) for i, part in enumerate(parts)]
+            return self.run(at, *others, perturbations=perturbations)
+
+        still = [jnp.zeros((x.positions, x.outputs), parts[x.site].dtype) for x in self.layers]
+        return jax.vjp(run, still, [parts[i] for i in of_others], has_aux=True)
 
 
 def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram:

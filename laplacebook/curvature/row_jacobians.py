@@ -200,21 +200,11 @@ def _one_row(
     """
     # Of the parts and not of the vector: what J is made of stays apart, and need not be stored.
     parts = [jnp.ravel(x) for x in rows.density.unravel(u).values()]
-    weights = {layer.site for layer in program.layers}
-    others = [i for i in range(len(parts)) if i not in weights]
     _, loss = split_likelihood(rows.take(index[None]), u, moving)
-
-    def outputs(moving: tuple[list[Array], list[Array]]) -> tuple[Array, list[Array]]:
-        perturbations, sites = moving
-        moved = dict(zip(others, sites, strict=True))
-        at = [moved.get(i, part) for i, part in enumerate(parts)]
-        return program.run(at, index, perturbations=perturbations)
-
-    still = [jnp.zeros((layer.positions, layer.outputs), u.dtype) for layer in program.layers]
-    eta, pullback, inputs = jax.vjp(outputs, (still, [parts[i] for i in others]), has_aux=True)
+    eta, pullback, inputs = program.backwards(parts, index)
     if kind == "gauss_newton":
         rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
     else:
         rays, hessian = slope(loss, eta)[None], jnp.ones((1, 1), eta.dtype)
-    ((of_layers, of_sites),) = jax.vmap(pullback)(rays)
+    of_layers, of_sites = jax.vmap(pullback)(rays)
     return inputs, of_layers, of_sites, hessian

@@ -91,6 +91,7 @@ def _of_angles(mean: tuple, spread: tuple, noise: Array) -> Averages:
     return Averages(direction, epistemic, noise, error, (nothing, nothing))
 
 
+_DEAR = 4  # A normal number is drawn, and its probability computed, in as long as so many others.
 _KEPT = 2**22  # values of all draws in memory; of more, some are computed again
 _LOOKED_AT = 4  # numbers of an outcome, of which the tails over the draws are looked at
 
@@ -159,7 +160,7 @@ def are_told(*values: Array, limit: float) -> Bool[Array, " 2"]:
     return jax.pure_callback(look, shape, *values, vmap_method="sequential")
 
 
-@partial(jit_quickly, work=lambda logits, _, __, keys: logits.size * len(keys))
+@partial(jit_quickly, work=lambda logits, _, __, keys: _DEAR * logits.size * len(keys))
 def outputs_over_draws(
     logits: Float[Array, "*N"],
     variance: Float[Array, "*N"],

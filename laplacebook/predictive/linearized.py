@@ -19,6 +19,7 @@ from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import Rows
+from laplacebook.predictive.by_layers import ByLayers
 from laplacebook.predictive.outcomes import latent_values, outcome_at, outcome_given
 
 # Coordinates: up to here so many passes through all rows cost less than one row at a time.
@@ -61,7 +62,8 @@ def linearize(
     """The moments of the linearised predictor of new arguments (Bishop 2006, section 5.7.1).
 
     With many coordinates the Jacobian of one row at a time, by reverse mode, a batch of rows in
-    memory; where a row alone has another predictor than among the others, and with few coordinates,
+    memory; of the layers of a network whose weights are independent, or in Kronecker structure, their
+    inputs and slopes instead; where a row alone has another predictor than among the others, and with few coordinates,
     the columns of A^-1/2 through all rows, by forward mode, which is right for any model.
 
     Args:
@@ -198,11 +200,23 @@ def _by_rows(
 
         return _in_batches(of_batch, rows.number, outputs * step.size)
 
+    def of_row(u: Array, index: Int[Array, ""]) -> Array:
+        values, observed = latent_values(density, u)
+        return outcome_given(rows.take(index[None]), values, observed, site).predictor[0]
+
     predictor = _predictor(density, new, site)
     mean, slope, noise = jax.jvp(predictor, (mode,), (step,), has_aux=True)
     outputs = prod(mean.shape[1:])
-    operands = (values, pull, precision, step)
-    alone, slope_alone, squares = rows.over_shards(each, *operands, summed=False)
+    on_one_device = density.placement is None and new.placement is None
+    layers = ByLayers.of(of_row, mode, precision, density.sites) if on_one_device else None
+    if layers is None:
+        operands = (values, pull, precision, step)
+        alone, slope_alone, squares = rows.over_shards(each, *operands, summed=False)
+    else:
+        of_batch = partial(layers.moments, mode, precision, step, joint=joint and mean.ndim > 1)
+        found = _in_batches(of_batch, rows.number, layers.numbers(outputs))
+        shape = (mean.shape, mean.shape, (*mean.shape, *found[2].shape[2:]))
+        alone, slope_alone, squares = map(jnp.reshape, found, shape)
     variance, covariance = _parts(squares, mean)
     slack = _slack(mean, variance, mode.size)
     near = jnp.abs(alone - mean) <= _allowed(mean.dtype) * (1 + jnp.abs(mean))

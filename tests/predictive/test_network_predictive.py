@@ -216,7 +216,8 @@ def test_rows_times_weights_are_never_in_memory():
 
     def variances(features, u):
         new = Call.of(bayesian_mlp, (features,))
-        return linearized._by_rows(fit, new, u, lb.DiagonalPrecision(u), None, False)
+        precision = LowRankPrecision.of(u, u[:, None], jnp.ones(1))
+        return linearized._by_rows(fit, new, u, precision, None, False)
 
     shapes = [jax.ShapeDtypeStruct(shape, float) for shape in ((N, 1), (D,))]
     found = max(array_sizes(jax.make_jaxpr(variances)(*shapes).jaxpr))
