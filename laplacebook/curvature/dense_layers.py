@@ -21,7 +21,7 @@ from laplacebook.base.jaxprs import Atom, Constant, Equation, equations_of, eval
 from laplacebook.model.sites import Site
 
 #: what only moves numbers, as a function of an array of NumPy and of the parameters in JAX
-_MOVES: dict[str, Callable] = {
+MOVES: dict[str, Callable] = {
     "convert_element_type": lambda x, p: x,
     "copy": lambda x, p: x,
     "reshape": lambda x, p: x.reshape(p["new_sizes"]),
@@ -214,7 +214,7 @@ def _uses(
                 uses[i].append(_Use(equation, operand, held[atom] - ends[i]))
 
     for i, (source, inputs, outputs) in enumerate(equations):
-        move = _MOVES.get(source.primitive.name)
+        move = MOVES.get(source.primitive.name)
         if move and len(inputs) == 1 and isinstance(inputs[0], int) and inputs[0] in held:
             index = held[outputs[0]] = move(held[inputs[0]], source.params)
             if inputs[0] == 0 and index.ndim == 1 and index.size:

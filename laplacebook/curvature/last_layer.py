@@ -1,6 +1,6 @@
 """The last layer of a model alone, with all that is before it held fixed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import Constant, Equation, depends_on, equations_of, evaluate, sources
 from laplacebook.base.quick import jit_quickly
+from laplacebook.curvature.dense_layers import MOVES
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
@@ -22,11 +23,10 @@ _PROGRAMS = 200  # of them
 def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     """The model of the last layer, with the sites before it fixed at u.
 
-    The last layer is the longest row of latent sites at the end of the model in which the outputs
-    are linear, for fixed values of all sites before: the weights and biases that follow the last
-    activation (Kristiadi, Hein and Hennig 2020). With them go those before in which, together with
-    these, the outputs are linear, too, such as a bias that was sampled first. Neither the prior of a
-    fixed site nor its uncertainty enters: its values count as known.
+    The last layer are the latent sites nearest to the outputs, in the program that computes them, in which
+    they are jointly linear for fixed values of all others: the weights and biases that follow the last
+    activation (Kristiadi, Hein and Hennig 2020), in whatever order they were sampled. Neither the prior of
+    a fixed site nor its uncertainty enters: its values count as known.
 
     Args:
         density: the whole model.
@@ -37,11 +37,45 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
 
     Raises:
         ValueError: u is not known, under a JAX transformation.
-        UnsupportedModel: the outputs are not linear in the last site.
+        UnsupportedModel: the outputs are linear in none of the sites.
     """
     require_numbers('structure="last_layer"', u)
     if isinstance(density.model, LastLayer):
         return density
+    return _with_known(density, sites_of_last_layer(density, u), _values(density, u))
+
+
+def last_layer_given(
+    density: ModelDensity, u: Float[Array, " D"], values: Mapping[str, Array]
+) -> ModelDensity | None:
+    """The model of the last layer, if values of all sites before it are known.
+
+    Args:
+        density: the whole model.
+        u: a point, shape (D,).
+        values: of latent sites, on the scale of the model.
+
+    Raises:
+        ValueError, UnsupportedModel: as :func:`last_layer_of`.
+    """
+    require_numbers('structure="last_layer"', u)
+    if isinstance(density.model, LastLayer):
+        return density
+    kept = sites_of_last_layer(density, u)
+    before = {site.name for site in density.sites} - set(kept)
+    return _with_known(density, kept, values) if before <= set(values) else None
+
+
+def sites_of_last_layer(density: ModelDensity, u: Float[Array, " D"]) -> tuple[str, ...]:
+    """The latent sites that are the last layer, by the model and the shapes of its data alone.
+
+    Args:
+        density: the whole model.
+        u: a point, shape (D,).
+
+    Raises:
+        UnsupportedModel: the outputs are linear in none of the sites.
+    """
     program = density.program
     if program not in _KEPT:
         while len(_KEPT) >= _PROGRAMS:
@@ -50,39 +84,49 @@ def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
     kept = _KEPT[program]
     if not kept:
         raise UnsupportedModel(
-            f"The outputs are not linear in the last latent site, '{density.sites[-1].name}': the "
-            "model has no last layer.",
-            causes=[
-                "a scale or another parameter that is sampled after the weights",
-                "an activation after the last weights that is not the link of the likelihood",
-            ],
-            remedy='sample the last weights last, or use structure="block".',
+            "The outputs are linear in none of the latent sites: the model has no last layer.",
+            causes=["an activation after the last weights that is not the link of the likelihood"],
+            remedy='use structure="block".',
         )
-    values = _values(density, u)
+    return kept
+
+
+def _with_known(
+    density: ModelDensity, kept: tuple[str, ...], values: Mapping[str, Array]
+) -> ModelDensity:
     fixed = {name: value for name, value in values.items() if name not in kept}
     args, kwargs = density.arguments
     return ModelDensity.of(LastLayer(density.model, fixed), args, kwargs, density.space)
 
 
 def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> tuple[str, ...]:
-    """Which sites are the last layer, by a trace that computes nothing."""
+    """Which sites are the last layer, in the order of the model, by traces that compute nothing."""
     kept: list[str] = []
 
     def look(density: ModelDensity, u: Array) -> None:
         eta, _ = split_likelihood(density, u)
         parts = density.unravel(u)
-        names = list(parts)
-        while names and _linear(eta, parts, [*kept, names[-1]]):
-            kept.append(names.pop())
-        if kept:
-            slope = sources(lambda parts: _slope(eta, parts, kept), parts)
-            enter = sources(eta, parts) - slope
-            for name in reversed(names):
-                if name in enter and _linear(eta, parts, [*kept, name]):
-                    kept.append(name)
+        before: frozenset[str] = frozenset()  # on which the slope along those that are kept depends
+        for name in _from_the_end(eta, parts):
+            if name not in before and _linear(eta, parts, [*kept, name]):
+                kept.append(name)
+                before = sources(lambda parts: _slope(eta, parts, kept), parts)
 
     jax.eval_shape(look, density, u)
-    return tuple(kept)
+    return tuple(site.name for site in density.sites if site.name in kept)
+
+
+def _from_the_end(eta: Callable[[Any], Array], parts: dict[str, Array]) -> list[str]:
+    """The sites that enter the outputs, by the number of operations from there; of equals the last sampled first."""
+    equations, output = equations_of(jax.make_jaxpr(eta)(parts))
+    away: dict[Any, int] = {output: 0}
+    for source, inputs, outputs in reversed(equations):
+        steps = max(away[x] for x in outputs if x in away) + (source.primitive.name not in MOVES)
+        for x in inputs:
+            if not isinstance(x, Constant):
+                away[x] = max(away.get(x, 0), steps)
+    steps_of = {name: away[i] for i, name in enumerate(sorted(parts)) if i in away}  # as JAX sorts
+    return sorted((name for name in reversed(parts) if name in steps_of), key=steps_of.__getitem__)
 
 
 @jit_quickly

@@ -14,7 +14,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.progress import progress
 from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.base.quick import in_full_precision, jit_quickly, uncollected
-from laplacebook.curvature.last_layer import last_layer_of
+from laplacebook.curvature.last_layer import last_layer_given, last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
 from laplacebook.fit.effects_first import start_by_effects
@@ -22,6 +22,7 @@ from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.start import start_arrays
 from laplacebook.search.mode import MANY
 from laplacebook.search.no_mode import explain
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
@@ -79,7 +80,8 @@ def laplace(
         structure: what is kept of it: all (``"dense"``); its ``"diagonal"``; a ``"block"`` for each
             latent site; for the weights of dense layers two factors (``"kronecker"``); the largest
             eigenvalues (``"low_rank"``, with ``rank=``); or the ``"last_layer"`` alone, the sites
-            at the end in which the outputs are linear, with the others fixed at the mode. ``"kronecker"`` and
+            nearest to the outputs in which these are linear. Those before it count as known: where ``start`` has
+            them, if it has them all, as training ends; else at the mode of the whole. ``"kronecker"`` and
             ``"low_rank"`` are not of the Hessian. ``"sparse"`` keeps all of a Hessian most of whose entries are
             zero, as that of thousands of effects or of the states of a series: where it has entries is
             found from the program of the model, and its factor takes the memory (``pip install
@@ -91,7 +93,7 @@ def laplace(
             passes for a mode where the curvature is not the Hessian; the summary says so. By default 1.5e-8,
             and 0.001 in single precision.
         start: values of latent sites from which the search for the mode begins; those without
-            begin at their prior means, given the others.
+            begin at their prior means, given the others. (``"last_layer"`` takes those before as they are.)
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
             that ``key`` decides. The modes that they find are compared; the result is the one with
             the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
@@ -163,6 +165,11 @@ def approximate(
         )
     if key is not None:
         require_key(key)
+    if settings.structure == "last_layer" and start is not None and starts == 1:
+        layer = last_layer_given(density, density.start(start), start_arrays(start))
+        if layer is not None:
+            own = {site.name: start[site.name] for site in layer.sites if site.name in start}
+            return _approximate(layer, own or None, 1, None, throw, settings)
     fit_by = partial(_approximate, density, start, starts, key)
     found = _first_fit(fit_by, density, throw, settings)
     if settings.structure == "last_layer":

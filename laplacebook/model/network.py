@@ -155,8 +155,7 @@ def network(
     The model is called as ``model(features, targets=None)``. Every array of parameters is a latent
     site, named by where it stands, such as ``layers[0].weight`` or ``Dense_0.kernel``, each of its
     entries N(0, 1/Lambda); the targets are the observed site ``"t"``. It computes in the precision in
-    which JAX works. Sites stand in the order of the leaves of the pytree (a dict is sorted), which for
-    ``structure="last_layer"`` has to end with the last layer.
+    which JAX works. Sites stand in the order of the leaves of the pytree (a dict is sorted).
 
     What you have trained, by ``optax`` or else, is where to begin:
     ``laplace(model, x, t, start=model.start)``; or ``start=train(model, x, t, start=model.start,

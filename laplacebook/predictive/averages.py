@@ -306,3 +306,19 @@ def probit_approximation(
         Probabilities, of that shape.
     """
     return jax.nn.sigmoid(mean / jnp.sqrt(1 + np.pi / 8 * variance))
+
+
+@jit_quickly
+def probit_of_classes(
+    mean: Float[Array, "*N C"], variance: Float[Array, "*N C"]
+) -> Float[Array, "*N C"]:
+    """The softmax of logits, each divided by (1 + pi variance / 8)^(1/2) (Gibbs 1997).
+
+    Args:
+        mean: of the logits.
+        variance: of each.
+
+    Returns:
+        Probabilities, of that shape.
+    """
+    return jax.nn.softmax(mean / jnp.sqrt(1 + np.pi / 8 * variance))

@@ -28,6 +28,7 @@ from laplacebook.predictive.averages import (
     outcome_over_draws,
     outputs_over_draws,
     probit_approximation,
+    probit_of_classes,
     sigmoid_mean,
     standard_error,
     tail_over_draws,
@@ -229,7 +230,7 @@ def predict(
         return _of_averages(kind, drawn, float(num_samples), with_spread)
     found = _logits(approx, new, method, site)
     if kind == "categorical":
-        return jax.nn.softmax(found.mean / jnp.sqrt(1 + jnp.pi / 8 * found.variance))
+        return probit_of_classes(found.mean, found.variance)
     average = probit_approximation if method == "probit" else sigmoid_mean
     return average(found.mean, found.variance)
 

@@ -1,6 +1,5 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
-import re
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
+from laplacebook.search.hindrances import hindrances
 from laplacebook.search.looks import slope_look
 from laplacebook.search.metric import (
     COARSEST,
@@ -36,7 +36,6 @@ from laplacebook.search.newton_step import MAX_ITERATIONS
 
 _LOOKED_AT = 3000  # coordinates, across each of which four gradients are taken
 _POWERS = 30  # of the inverse of a curvature, which find its smallest eigenvalue
-_KINKED = re.compile(r"\bname=(\w*relu\w*|hard_\w+)\b")
 FAR = 50  # unconstrained: there a scale is e^-50, and a probability 1
 
 
@@ -249,30 +248,20 @@ def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
     )
 
 
-def written_kinks(density: ModelDensity, u: Float[Array, " D"]) -> list[str]:
-    """A cause of errors, if the model computes with a function that has a kink, such as relu."""
-    program = str(jax.make_jaxpr(lambda u: density.loss(u)[0])(u))
-    names = sorted(set(_KINKED.findall(program)))
-    return [
-        f"a kink ({name}): where its units switch on or off within a posterior standard deviation, there is no smooth "
-        "mode to find, however long one trains; jax.nn.softplus, jax.nn.gelu and jnp.tanh are smooth"
-        for name in names[:1]
-    ]
-
-
 def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
     """The error for a log joint that levels off about u of shape (D,)."""
+    hinder = hindrances(density, u)
     return NotConverged(
         f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "
         "changes within a small fraction of the width that it tells.",
         causes=[
-            *written_kinks(density, u),
+            *hinder.causes,
             "a mode at infinity, or one that only a very wide prior keeps from there: separable classes, "
             "or a parameter that the data push without end",
             "a maximum that is flatter than any parabola (a fourth power)",
             f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
-        remedy=f"{reasons(density).remedy}{or_in_double(u)}",
+        remedy=hinder.remedy or f"{reasons(density).remedy}{or_in_double(u)}",
     )
 
 

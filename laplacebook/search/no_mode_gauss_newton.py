@@ -21,9 +21,10 @@ from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import levels_off
+from laplacebook.search.hindrances import hindrances
 from laplacebook.search.looks import precision_seen, slope_look
 from laplacebook.search.mode import enough
-from laplacebook.search.no_mode import jumps_about, level, written_kinks
+from laplacebook.search.no_mode import jumps_about, level
 
 
 def explain_shortfall(
@@ -83,18 +84,20 @@ def _not_there(
     steps = int(certificate.iterations)
     before = _distance(density, start, settings)
     single = u.dtype == jnp.float32
+    hinder = hindrances(density, u)
     return NotConverged(
         f"No mode after {steps} iterations: the search stood at {at}, {distance:.2g} posterior standard "
         f"deviations from the nearest stationary point by its curvature ({u.dtype}); it is to be within "
         f"{wanted:.1g}. {_pace(before, distance, wanted, steps)}",
         causes=[
-            *written_kinks(density, u),
+            *hinder.causes,
             "the start is far away: networks need training before",
             "a wide prior on many weights of which the data say little: the log joint is then all but flat "
             "along most directions, and its curvature far from the Hessian",
             *(["in float32 the sum over the data is too noisy for a smaller distance"] * single),
         ],
-        remedy="train longer, and pass start=laplacebook.train(model, ..., key=key, steps=...); a tighter "
+        remedy=hinder.remedy
+        or "train longer, and pass start=laplacebook.train(model, ..., key=key, steps=...); a tighter "
         f"prior{'; numpyro.enable_x64()' if single else ''}"
         + (
             f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."

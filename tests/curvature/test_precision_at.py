@@ -84,7 +84,7 @@ def test_full_rank_is_dense_and_low_rank_is_less(dense):
 
 
 def test_the_last_layer_is_linear_regression_on_its_features(dense, tmp_path):
-    approx = fit("last_layer")
+    approx = fit("last_layer", start=dense.mode)
     features = np.hstack([np.tanh(X @ dense.mode["w1"] + dense.mode["b1"]), np.ones((12, 1))])
     A = np.eye(3) + 100 * features.T @ features
     assert [site.name for site in approx.density.sites] == ["w2", "b2"]
