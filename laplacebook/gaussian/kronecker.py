@@ -41,7 +41,10 @@ class KroneckerBlock:
 @register_dataclass
 @dataclass(frozen=True)
 class Eigenbasis(Precision):
-    """A Kronecker block Q diag(e) Q' with Q = Q_L (x) Q_R; the root is Q diag(e)^1/2.
+    """A Kronecker block Q diag(e) Q' with Q = Q_L (x) Q_R; the root is Q diag(e)^1/2 Q'.
+
+    It is symmetric, and so the same whatever signs LAPACK gives to eigenvectors, and whatever basis where
+    eigenvalues are equal: both differ between processors, and draws must not.
 
     Attributes:
         block: the factors as they were given.
@@ -93,12 +96,13 @@ class Eigenbasis(Precision):
         return namespace(self.eigenvalues).log(self.eigenvalues).sum(axis=(-2, -1))
 
     def whitened(self, z: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
-        """Q diag(e)^-1/2 z."""
-        return self._rotated(self.left_vectors, self.right_vectors, self._scaled(z))
+        """Q diag(e)^-1/2 Q' z."""
+        rotated = self._rotated(self.left_vectors.T, self.right_vectors.T, z)
+        return self._rotated(self.left_vectors, self.right_vectors, self._scaled(rotated))
 
     def half_solve(self, v: Float[Numbers, "D *K"]) -> Float[Numbers, "D *K"]:
-        """diag(e)^-1/2 Q' v."""
-        return self._scaled(self._rotated(self.left_vectors.T, self.right_vectors.T, v))
+        """Q diag(e)^-1/2 Q' v."""
+        return self.whitened(v)
 
     def diagonal_of_matrix(self) -> Float[Numbers, "*B D"]:
         """The diagonal of A."""

@@ -282,6 +282,22 @@ def test_shapes_that_do_not_fit_together_are_refused():
         Eigenbasis.of(lb.KroneckerBlock(jnp.eye(2), jnp.eye(2), jnp.ones(2)))
 
 
+def test_draws_do_not_depend_on_which_eigenvectors_are_found():
+    """Signs, and the basis where eigenvalues are equal, differ between processors."""
+    left = jnp.array(TURN @ np.diag([3.0, 2.0, 2.0]) @ TURN.T)
+    one = Eigenbasis.of(lb.KroneckerBlock(left, jnp.array(SINGULAR), jnp.array(1.0)))
+    equal = np.isclose(np.linalg.eigvalsh(left), 2.0)
+    turn = np.diag([-1.0, -1.0, -1.0])
+    turn[np.ix_(equal, equal)] = [[0.6, -0.8], [0.8, 0.6]]
+    other = replace(
+        one,
+        left_vectors=one.left_vectors @ turn,
+        right_vectors=one.right_vectors * jnp.array([1.0, -1.0, -1.0]),
+    )
+    for act in (lambda a: a.sample(KEY, (3,)), lambda a: a.half_solve(jnp.arange(9.0))):
+        np.testing.assert_allclose(act(one), act(other), rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("columns", [(), (3,)], ids=["a vector", "columns"])
 def test_large_kronecker_factors_turn_as_small_ones_do(columns, monkeypatch):
     """Where they are large NumPy takes another product of matrices."""
