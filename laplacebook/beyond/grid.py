@@ -15,6 +15,9 @@ SPACING = {1: 0.75, 2: 1.0, 3: 1.25, 4: 1.5, 5: 1.5, 6: 1.75}
 WITHOUT_NUTS = 8  # hyperparameters: of more points with weights have missed tails
 DEPTH = 7.0  # nats below the highest: what lies deeper holds little, mostly, and half of it is kept
 MOST = 50_000  # points: some seconds
+# Nats below that a point is not counted: it has 2e-9 of the highest density, and whether the effects have a mode there
+# is a matter of rounding.
+_NOTHING = 13.0
 # Nats, of the log evidence with half of the points: with all of them it is far nearer. A cliff beside a long
 # tail moves quantiles more, and along one line more points cost little.
 _SAME, _SAME_ON_A_LINE = 0.02, 0.005
@@ -71,7 +74,9 @@ class Grid(NamedTuple):
 
     def told(self) -> str:
         """What it is, in words."""
-        return f"on a grid of {len(self.place)} points"
+        heights = self.conditional.log_marginal
+        counted = np.sum(heights >= heights.max() - self.depth - _NOTHING)
+        return f"on a grid of {counted} points"
 
     def checks(self, of_draws: float) -> list[str]:
         """How good it is, in words.
