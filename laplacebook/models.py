@@ -10,11 +10,12 @@ by :func:`laplacebook.network`::
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike
 
-from laplacebook.model.likelihoods import one_for_each, outcome, targets_of
+from laplacebook.model.likelihoods import one_for_each, outcome, require_positive, targets_of
 
 __all__ = ["bayesian_mlp", "logistic_regression"]
 
@@ -58,8 +59,9 @@ def bayesian_mlp(
         noise_precision: beta, one number, or one for each output; used by ``"normal"`` alone.
 
     Raises:
-        ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes, or
-            no counts.
+        TypeError: ``widths`` is no sequence, or a precision no number.
+        ValueError: the likelihood is none of these, a shape does not fit, a precision is not positive, or
+            targets are no classes, or no counts.
 
     Example:
         >>> import numpy as np
@@ -72,6 +74,12 @@ def bayesian_mlp(
     if features.ndim != 2:
         hint = "; a single feature is a column, features[:, None]" if features.ndim == 1 else ""
         raise ValueError(f"features must have shape (N, D), not {features.shape}{hint}")
+    if not isinstance(widths, Sequence | np.ndarray):
+        raise TypeError(
+            f"widths must be a sequence, one number for each hidden layer, such as (50,), not {widths!r}"
+        )
+    require_positive("prior_precision", prior_precision)
+    require_positive("noise_precision", noise_precision)
     if min([*widths, outputs]) < 1:
         raise ValueError(
             f"widths and outputs must be 1 or more, not widths={widths}, outputs={outputs}"

@@ -189,6 +189,10 @@ def _checked(
         raise TypeError(f"x0 must be floating point, such as 0.0, not of type {x0.dtype.name}.")
     if x0.ndim > 1:
         raise ValueError(f"x0 must have shape () or (D,), not {x0.shape}: flatten it first.")
+    if isinstance(f, np.ufunc):
+        raise TypeError(
+            f"f is NumPy's {f.__name__}, of which JAX has no derivative: take jnp.{f.__name__}."
+        )
     out = jax.eval_shape(f, x0)
     if not isinstance(out, jax.ShapeDtypeStruct):
         raise TypeError(f"f must return one number, not a {type(out).__name__}.")

@@ -106,11 +106,29 @@ def test_without_widths_it_is_linear_and_its_evidence_can_be_differentiated():
         ((X, real), {"likelihood": "categorical", "outputs": 3}, "classes as integers"),
         ((X, real), {"prior_precision": [1.0, 2.0]}, "one for each layer, of shape \\(3,\\)"),
         ((X, real), {"noise_precision": [1.0, 2.0]}, "one for each output"),
+        ((X, real), {"noise_precision": -1.0}, "noise_precision must be positive and finite"),
+        ((X, real), {"prior_precision": [1.0, np.inf, 1.0]}, "positive and finite"),
     ],
 )
 def test_what_does_not_fit_is_refused(args, options, words):
     with pytest.raises(ValueError, match=words):
         bayesian_mlp(*args, **options)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"widths": 3}, r"one number for each hidden layer, such as \(50,\), not 3"),
+        (
+            {"prior_precision": "1"},
+            "prior_precision must be a number, one over a variance, not '1'",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(options, words):
+    with pytest.raises(TypeError, match=words):
+        bayesian_mlp(X, real, **options)
 
 
 def random_equinox(features, targets=None):

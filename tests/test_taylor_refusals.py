@@ -177,6 +177,7 @@ MISTAKES = {
     "integer x0": (TypeError, "x0 must be floating point, such as 0.0, not", jnp.sin, 0, 1),
     "bool x0": (TypeError, "not of type bool", jnp.sin, True, 1),
     "complex x0": (TypeError, "not of type complex128", jnp.sin, 1j, 1),
+    "NumPy's function": (TypeError, r"no derivative: take jnp\.sin", np.sin, 0.0, 1),
     "matrix x0": (ValueError, r"x0 must have shape \(\) or \(D,\)", jnp.sum, np.ones((2, 2)), 1),
 }
 

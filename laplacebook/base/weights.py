@@ -90,6 +90,7 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
         fewer than 25 draws, or of weights that are NaN.
     """
     weights = np.asarray(log_weights)
+    weights = weights.astype(np.result_type(weights, np.float16), copy=False)
     if weights.size < _FEWEST or np.isnan(weights).any():
         return nan
     if np.isposinf(weights).any():

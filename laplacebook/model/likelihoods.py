@@ -1,7 +1,9 @@
 """What the outputs of a network say of its targets: normal, Bernoulli, categorical or Poisson."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -159,6 +161,28 @@ def outcome(
     if output.shape[1] == 1:
         return dist.Normal(output[:, 0], noise_precision[0] ** -0.5)
     return dist.Normal(output, noise_precision**-0.5).to_event(1)
+
+
+def require_positive(name: str, precision: Any) -> None:
+    """Refuse a precision that is known and is none.
+
+    Args:
+        name: of the argument.
+        precision: a number, or a pytree of numbers and arrays of them.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is not positive, or infinite.
+    """
+    for value in jax.tree.leaves(precision):
+        if is_traced(value):
+            continue
+        if not np.issubdtype(np.asarray(value).dtype, np.number):
+            raise TypeError(f"{name} must be a number, one over a variance, not {value!r}")
+        if not np.all((np.asarray(value) > 0) & np.isfinite(value)):
+            raise ValueError(
+                f"{name} must be positive and finite, one over a variance, not {value}"
+            )
 
 
 def one_for_each(

@@ -26,6 +26,7 @@ from laplacebook.model.likelihoods import (
     outcome,
     require_likelihood,
     require_link,
+    require_positive,
     targets_of,
 )
 from laplacebook.model.repeatable import draws_numbers
@@ -209,8 +210,8 @@ def network(
         {'w1': (1, 2), 'w2': (2, 1)}
     """
     require_likelihood(likelihood)
-    _require_positive("prior_precision", prior_precision)
-    _require_positive("noise_precision", noise_precision)
+    require_positive("prior_precision", prior_precision)
+    require_positive("noise_precision", noise_precision)
     if not callable(apply):
         raise TypeError(f"apply must be a function or a module, not a {type(apply).__name__}")
     if params is None:
@@ -333,13 +334,6 @@ def _parameters(name: str, value: Any) -> Array:
             f"params: {name} is not finite: no search can begin there; train with care"
         )
     return jnp.array(value, float)
-
-
-def _require_positive(name: str, precision: Precision) -> None:
-    """Refuse a precision that is known and is none."""
-    for value in jax.tree.leaves(precision):
-        if not is_traced(value) and not np.all(np.asarray(value) > 0):
-            raise ValueError(f"{name} must be positive, one over a variance, not {value}")
 
 
 def _require_output(output: Any, N: int) -> None:

@@ -95,10 +95,16 @@ def start_arrays(values: Mapping[str, Any]) -> dict[str, Array]:
     """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise TypeError(f"start is a dict of latent site -> value, not {values!r}")
-    for name, value in values.items():
+    return {name: _start_array(name, value) for name, value in values.items()}
+
+
+def _start_array(name: str, value: Any) -> Array:
+    try:
         if jnp.iscomplexobj(value):
-            raise ValueError(f"start['{name}'] is complex: the values of a latent site are real.")
-    return {name: jnp.asarray(value, float) for name, value in values.items()}
+            raise ValueError("it is complex, and the values of a latent site are real.")
+        return jnp.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"start['{name}'] is no array of numbers: {error}") from error
 
 
 def require_start(values: Mapping[str, Array], sites: Sequence[Site]) -> None:

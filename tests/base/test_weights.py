@@ -52,6 +52,12 @@ def test_it_is_nan_where_it_cannot_be_told():
     assert np.isnan(pareto_k(jnp.arange(100.0).at[3].set(jnp.nan)))
 
 
+@pytest.mark.usefixtures("types_unchecked")
+def test_whole_numbers_are_weights_too():
+    whole = np.random.default_rng(0).geometric(0.2, 1000)
+    assert pareto_k(whole) == pareto_k(whole.astype(float))
+
+
 def test_few_draws_are_trusted_less():
     assert usable_below(10**6) == 0.7
     np.testing.assert_allclose(usable_below(100), 0.5)
