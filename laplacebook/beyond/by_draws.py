@@ -67,6 +67,11 @@ class ByDraws(Approximation):
         u, weights = self._joint
         return {name: (values, weights) for name, values in self._values(u).items()}
 
+    @property
+    def _told_by_draws(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Those whose moments and quantiles are of the draws."""
+        return self._weighted
+
     @abstractmethod
     def _lines(self) -> Sequence[str]:
         """What is told below the table."""
@@ -284,10 +289,9 @@ class ByDraws(Approximation):
     def _each(
         self,
         function: Callable[[np.ndarray, np.ndarray], np.ndarray],
-        drawn: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> dict[str, Array]:
         found = {}
-        for name, (values, weights) in (self._weighted if drawn is None else drawn).items():
+        for name, (values, weights) in self._told_by_draws.items():
             flat = values.reshape(len(values), -1)
             numbers = function(flat, weights)
             shaped = numbers.reshape((*numbers.shape[:-1], *values.shape[1:]))

@@ -1,6 +1,6 @@
 """What ``nested`` returns: hyperparameters on a grid, or drawn, and effects as a mixture over that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
@@ -30,9 +30,10 @@ from laplacebook.beyond.hyper_marginals import (
     width_of,
 )
 from laplacebook.beyond.known_points import between_nodes
+from laplacebook.beyond.nested_doubts import MANY, doubt_of
 from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
 from laplacebook.beyond.saved_nested import save
-from laplacebook.beyond.skewed_effects import HOPELESS, SkewedEffects, systematic
+from laplacebook.beyond.skewed_effects import SkewedEffects, systematic
 from laplacebook.beyond.smooth_points import SmoothPoints, parts_of_draws, smooth_points
 from laplacebook.beyond.sparse_conditional import SparseConditional
 from laplacebook.fit.functions import average, require_levels, spread
@@ -44,15 +45,7 @@ if TYPE_CHECKING:
 
 _ROWS = 10  # of a printed approximation
 _JOINT = 2048  # draws of all sites together, each with a fit of the effects
-_BEYOND = 0.03  # of the mass
-_EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _SEARCHES = {Conditional: 8, SparseConditional: 4}  # for other modes of the effects
-_OUTSIDE = 0.01  # of the draws
-_SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
-_UNEVEN = 0.75  # k-hat: above it half as far
-_LED = 0.5  # standard deviations of a hyperparameter, by the correction: robust trends then are off by up to 0.25
-_MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
-_MANY = 500  # effects, of which ratios are too uneven though each is near a Gaussian
 _TOGETHER = 2**23  # numbers of draws, at one time
 _SEARCHED = 16  # draws of sparse effects, between which a progress bar moves
 
@@ -76,7 +69,7 @@ class NestedApproximation(ByDraws):
 
     Moments and quantiles of the hyperparameters are those of 8,192 weighted points that fill the cells of the grid or
     stand for what is interpolated, of up to 3,000 at which p(h | D) was computed, or of the draws of NUTS. Over a grid
-    moments of other sites without bounds are those of the mixture itself; what else is told of these comes from 8,192
+    those of other sites without bounds are of the mixture itself; what else is told of these comes from 8,192
     draws (of more than 2,048 effects fewer) with a fixed key, in pairs to both sides, with a standard error of about a
     hundredth of the standard deviation (over weighted points and draws of NUTS :attr:`moment_error` says it). Of skewed
     effects :attr:`skewness_error` says what is to add.
@@ -149,6 +142,13 @@ class NestedApproximation(ByDraws):
         if not isinstance(self.grid, Grid):
             return super().standard_deviation
         return self._moment(self.grid, 2, spread)
+
+    def quantiles(self, probabilities: ArrayLike | Sequence[float]) -> dict[str, Array]:
+        """Marginal quantiles by site, as :class:`~laplacebook.Approximation` has them."""
+        found = super().quantiles(probabilities)
+        if not isinstance(self.grid, Grid):
+            return found
+        return self._with_mixture(found, self.skewed.quantiles(np.asarray(probabilities, float)))
 
     @by_one_thread
     def _draw(self, key: Key[Array, ""], number: int) -> Float[np.ndarray, "S D"]:
@@ -252,38 +252,8 @@ class NestedApproximation(ByDraws):
         """
         if self.inner_modes is not None:
             return self.inner_modes.told(self.effects)
-        over = " and ".join(self.over)
-        if self.skewed.outside > _OUTSIDE:
-            share = f"{self.skewed.outside:.0%} of the draws given {over}"
-            return f"{share} lie beyond a bound, as of a factor, unseen by Laplace's method"
-        shifts = abs(self.skewed.shifts)
-        if shifts.max() > _SHIFT:
-            name = self.density.coordinate_names()[self.effects.places[1][np.argmax(shifts)]]
-            return (
-                f"skewness moves the mean of {name} by {shifts.max():.1f} conditional standard deviations, too far "
-                "for a correction of first order"
-            )
-        if self.skewed.led > (_LED if self.pareto_k <= _UNEVEN else _LED / 2):
-            return (
-                f"the correction by mean ratios moves {over} by {self.skewed.led:.1f} standard deviations, too far "
-                "for ratios to a Gaussian"
-            )
-        moved = 0.0 if self._second_order is None else abs(self._second_order[0]).max()
-        by_ratios = self._second_order is None or self.start.size <= _MANY
-        far = by_ratios and np.ptp(self.skewed.log_ratios) > _EVEN
-        if moved > _MOVED or (self.pareto_k > HOPELESS and far):
-            k = f"Pareto k-hat {self.pareto_k:.2f} of pairs of draws"
-            also = f", {moved:.2f} standard deviations to second order" if moved else ""
-            return f"the others given {over} are far from Gaussian: {k}{also}"
-        if not isinstance(self.grid, Grid):
-            return self.grid.doubt
-        if self.grid.beyond > _BEYOND:
-            return (
-                f"about {100 * self.grid.beyond:.0f} % of the posterior of {over} lies beyond the "
-                f"grid of {len(self.grid.place)} points, which cuts its tails: standard deviations may be "
-                "too small, and intervals too short, by several times that"
-            )
-        return None
+        moved = 0.0 if self._second_order is None else float(abs(self._second_order[0]).max())
+        return doubt_of(self.effects, self.grid, self.skewed, moved)
 
     def _lines(self) -> list[str]:
         k, skewed, grid = self.skewed.pareto_k, self.skewed, self.grid
@@ -338,20 +308,36 @@ class NestedApproximation(ByDraws):
 
     def _moment(self, grid: Grid, power: int, function: Callable) -> dict[str, Array]:
         """Of hyperparameters where the grid tells it, of effects without bounds as the mixture has it."""
-        at, sites = grid.conditional, self.density.sites
-        beside = at.mode + at.deviations
-        values = self._values(self.effects.joined(at.hyper, beside))
-        rest = [site for site in sites if site.name not in self.over]
-        parts = unbounded(rest, beside, values)
         *told, squares = self.skewed.moments
         moment = np.where(is_known(grid, squares, power), told[power - 1], np.nan)
-        known = {name: moment[part].reshape(values[name].shape[1:]) for name, part in parts.items()}
-        drawn = self._of_hyper if len(parts) == len(rest) else self._weighted
-        found = self._each(function, drawn)
+        found = self._each(function)
         for name in self.over:
-            is_told = is_known(grid, squares_of(grid, values[name]), power)
-            known[name] = np.where(is_told, found[name], np.nan)
-        return {site.name: jnp.asarray((found | known)[site.name], float) for site in sites}
+            is_told = is_known(grid, squares_of(grid, self._at_nodes[name]), power)
+            found[name] = jnp.where(is_told, found[name], np.nan)
+        return self._with_mixture(found, moment)
+
+    @cached_property
+    def _at_nodes(self) -> dict[str, np.ndarray]:
+        """The sites beside the modes at the points of the grid, on the model's scale."""
+        at = self.grid.conditional
+        return self._values(self.effects.joined(at.hyper, at.mode + at.deviations))
+
+    @cached_property
+    def _without_bounds(self) -> dict[str, slice]:
+        """The effects of which the mixture over a grid tells moments and quantiles."""
+        if not isinstance(self.grid, Grid):
+            return {}
+        at = self.grid.conditional
+        rest = [site for site in self.density.sites if site.name not in self.over]
+        return unbounded(rest, at.mode + at.deviations, self._at_nodes)
+
+    def _with_mixture(self, found: dict[str, Array], of_effects: np.ndarray) -> dict[str, Array]:
+        """What is told of each site, with the numbers of the mixture, shape (..., d), of effects without bounds."""
+        shapes = {site.name: site.value_shape for site in self.density.sites}
+        for name, part in self._without_bounds.items():
+            numbers = of_effects[..., part]
+            found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *shapes[name])), float)
+        return {name: found[name] for name in shapes}
 
     @cached_property
     def _of_hyper(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -373,13 +359,21 @@ class NestedApproximation(ByDraws):
         both = of_effects | self._of_hyper
         return {site.name: both[site.name] for site in self.density.sites}
 
+    @property
+    def _told_by_draws(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Those of which the mixture tells nothing."""
+        known = self._without_bounds
+        if len(known) + len(self.over) == len(self.density.sites):
+            return self._of_hyper
+        return {name: drawn for name, drawn in self._weighted.items() if name not in known}
+
     def _require_levels(self, levels: Float[np.ndarray, " P"]) -> None:
-        is_grid = not isinstance(self.grid, Chains)
-        require_levels(levels, self._equal if is_grid else self._joint[1])
+        is_drawn = isinstance(self.grid, Chains)
+        require_levels(levels, self._joint[1] if is_drawn else self._equal)
 
     @cached_property
     def _joint(self) -> tuple[np.ndarray, np.ndarray]:
-        if self.start.size > _MANY:  # of so many each fit takes too long
+        if self.start.size > MANY:  # of so many each fit takes too long
             u = self._draws
         else:
             u = np.asarray(self.sample_vector(jax.random.key(0), (_JOINT,)), float)
@@ -396,4 +390,5 @@ class NestedApproximation(ByDraws):
 
     @property
     def _equal(self) -> Float[np.ndarray, " S"]:
-        return np.full(len(self._draws), 1 / len(self._draws))
+        number = 2 * self.skewed.pairs
+        return np.full(number, 1 / number)

@@ -19,6 +19,7 @@ from laplacebook.beyond.fitted_log_mean import (
     standardized,
 )
 from laplacebook.beyond.grid_moments import mixture_moments, moments_of_images
+from laplacebook.beyond.grid_quantiles import mixture_quantiles
 from laplacebook.beyond.tilts import has_fallen, tilts
 
 PAIRS = 4096
@@ -158,6 +159,16 @@ class SkewedEffects:
         near = None if self.image is None else self._near(self.nodes)
         return mixture_moments(self.nodes, self.image, near)
 
+    def quantiles(self, levels: Float[np.ndarray, " P"]) -> Float[np.ndarray, "P d"]:
+        """What :func:`mixture_quantiles` returns."""
+        near = None if self.image is None else self._near(self.nodes)
+        return mixture_quantiles(self.nodes, self.image, near, levels)
+
+    @property
+    def pairs(self) -> int:
+        """Of how many pairs :meth:`draws` are."""
+        return int(np.clip(_HELD // self.nodes.mode.shape[1], _FEWEST_PAIRS, PAIRS))
+
     @property
     def is_corrected(self) -> bool:
         """Whether the log marginal of the hyperparameters is."""
@@ -233,9 +244,8 @@ class SkewedEffects:
     def draws(self) -> Float[np.ndarray, "S D"]:
         """Of all coordinates, 8,192 of equal weight, or fewer of many, with hyperparameters at the nodes."""
         order, size = np.lexsort(self.nodes.hyper.T), self.nodes.mode.shape[1]
-        pairs = int(np.clip(_HELD // size, _FEWEST_PAIRS, PAIRS))
-        index = order[systematic(self.nodes.log_marginal[order], pairs)]
-        normal = np.random.default_rng(1).standard_normal((pairs, size))
+        index = order[systematic(self.nodes.log_marginal[order], self.pairs)]
+        normal = np.random.default_rng(1).standard_normal((self.pairs, size))
         offset = self.nodes.offsets(index, normal)
         # Of a mixture of unequal spreads chance takes too much or too little: its variance is known.
         deviations = self.nodes.deviations[index]

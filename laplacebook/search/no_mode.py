@@ -23,7 +23,6 @@ from laplacebook.model.hierarchy import integrate_out
 from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.trace import Terms
 from laplacebook.search.certificate import Certificate
-from laplacebook.search.hindrances import hindrances
 from laplacebook.search.looks import slope_look
 from laplacebook.search.metric import (
     COARSEST,
@@ -250,6 +249,8 @@ def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
 
 def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
     """The error for a log joint that levels off about u of shape (D,)."""
+    from laplacebook.search.hindrances import hindrances  # of failed fits alone
+
     hinder = hindrances(density, u)
     return NotConverged(
         f"The {density.function} levels off at {print_point(density, u)}, but not like a parabola: its curvature there "

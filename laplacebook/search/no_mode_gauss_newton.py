@@ -21,7 +21,6 @@ from laplacebook.model.not_finite import not_finite, print_point
 from laplacebook.model.rows import require_sum
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.follows_gradient import levels_off
-from laplacebook.search.hindrances import hindrances
 from laplacebook.search.looks import precision_seen, slope_look
 from laplacebook.search.mode import enough
 from laplacebook.search.no_mode import jumps_about, level
@@ -84,6 +83,8 @@ def _not_there(
     steps = int(certificate.iterations)
     before = _distance(density, start, settings)
     single = u.dtype == jnp.float32
+    from laplacebook.search.hindrances import hindrances  # of failed fits alone
+
     hinder = hindrances(density, u)
     return NotConverged(
         f"No mode after {steps} iterations: the search stood at {at}, {distance:.2g} posterior standard "

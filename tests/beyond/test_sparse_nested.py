@@ -56,11 +56,16 @@ def moments_are_those_of_draws(fit):
     """They are not made of draws, whose means are balanced but for the skewness."""
     assert "_weighted" not in vars(fit)
     mean, sd = fit.mean, fit.standard_deviation
+    quantiles = fit.quantiles([0.05, 0.95])
     assert "_weighted" not in vars(fit)
-    within(fit._each(functions.average), mean, sd, 5e-3)
-    of_draws = fit._each(functions.spread)
-    for name, one in sd.items():
-        np.testing.assert_allclose(of_draws[name], one, rtol=0.02)
+    drawn = {name: (x.reshape(len(x), -1), w) for name, (x, w) in fit._weighted.items()}
+    for name, one in drawn.items():
+        spread = np.ravel(sd[name])
+        assert abs((functions.average(*one) - np.ravel(mean[name])) / spread).max() < 5e-3, name
+        np.testing.assert_allclose(functions.spread(*one), spread, rtol=0.02)
+        found = functions.weighted_quantiles(*one, np.array([0.05, 0.95]))
+        off = found - np.reshape(quantiles[name], found.shape)
+        assert abs(off / spread).max() < 0.1, name
 
 
 def test_at_the_same_points_it_is_the_dense_one(dense, counts):

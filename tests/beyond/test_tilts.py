@@ -4,14 +4,19 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
+from scipy.special import ndtr
 
 import laplacebook as lb
 from laplacebook.beyond import skewed_effects
 from laplacebook.beyond.along_lines import FINE
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid_moments import mixture_moments
+from laplacebook.beyond.grid_quantiles import mixture_quantiles
 from laplacebook.beyond.tilts import tilts
 from laplacebook.fit import functions
+
+LEVELS = np.array([0.001, 0.05, 0.5, 0.95, 0.999])
 
 
 def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
@@ -45,6 +50,31 @@ def test_a_point_without_weight_has_no_part_in_the_moments():
     assert (mean, deviation) == (3, 2) and np.isfinite(squares).all()
 
 
+@pytest.mark.parametrize("kind", ["normal", "shifted", "skew"])
+def test_quantiles_are_those_of_the_mixture(kind):
+    """Beside the distribution function of a law of which the quantiles are written down: a + s image(x)."""
+    images = {
+        "normal": None,
+        "shifted": FINE[[0, -1]] + np.array([[[0.3]], [[-0.2]]]),
+        "skew": np.stack([np.expm1(0.3 * FINE) / 0.3, FINE + 0.02 * FINE**3])[:, None],
+    }
+    image = images[kind]
+    mode, sd = np.array([[0.0], [4.0], [4.1]]), np.array([[1.0], [2.0], [1.5]])
+    logs, near = np.log([0.2, 0.5, 0.3]), np.array([0, 1, 1])
+    nodes = Conditional(np.zeros((3, 1)), logs, mode, sd[..., None])
+    found = mixture_quantiles(nodes, image, None if image is None else near, LEVELS)[:, 0]
+    x = np.linspace(-8, 8, 400_001)
+    value = np.linspace(-30, 60, 400_001)
+    below = np.zeros_like(value)
+    for k, weight in enumerate(np.exp(logs)):
+        if kind == "skew":
+            moved = np.expm1(0.3 * x) / 0.3 if k == 0 else x + 0.02 * x**3
+        else:
+            moved = x + (0 if image is None else (0.3, -0.2)[near[k]])
+        below += weight * ndtr(np.interp(value, mode[k, 0] + sd[k, 0] * moved, x))
+    np.testing.assert_allclose(found, np.interp(LEVELS, below, value), atol=2e-3)
+
+
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
     """Of effects as skewed as logarithms of times."""
     rng, pairs = np.random.default_rng(3), skewed_effects._pairs
@@ -62,7 +92,9 @@ def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
         with monkeypatch.context() as other:
             other.setattr(skewed_effects, "_pairs", lambda *a: pairs(*a[:-1], a[-1] + 2 * k))  # noqa: B023
             fits.append(lb.nested(times, y))
-    drawn = fits[0]._each(functions.average)["u"], fits[0]._each(functions.spread)["u"]
+    drawn = [
+        function(*fits[0]._weighted["u"]) for function in (functions.average, functions.spread)
+    ]
     assert abs(fits[0].mean["u"] - drawn[0]).max() < 1e-3 * drawn[1].min()
     np.testing.assert_allclose(fits[0].standard_deviation["u"], drawn[1], rtol=3e-3)
     means = [np.asarray(fit.mean["u"]) / np.asarray(fit.standard_deviation["u"]) for fit in fits]
