@@ -33,6 +33,8 @@ MOVES: dict[str, Callable] = {
     "slice": lambda x, p: _slice(x, p["start_indices"], p["limit_indices"], p["strides"]),
 }
 
+_ADDED = {"add", "sub", "add_any"}  # of a bias, whatever its axes
+
 
 class Layer(NamedTuple):
     """A dense layer Z = X W, where W of shape (m, k) is a latent site or its transpose.
@@ -173,7 +175,9 @@ def find_layers(program: ClosedJaxpr, sites: tuple[Site, ...]) -> LayeredProgram
             try:
                 seen.append(_only_layer(i, site, uses[i], equations))
             except UnsupportedModel as error:
-                if len(site.shape) == 2 or any(_is_convolution(equations, use) for use in uses[i]):
+                kinds = {_operation(equations, use) for use in uses[i]}
+                is_matrix = len(site.shape) == 2 and not (kinds and kinds <= _ADDED)
+                if is_matrix or convolutions.NAME in kinds:
                     refused.append(error)
     weights = Counter(product.equation for _, product in seen)
     found = [pair for pair in seen if weights[pair[1].equation] == 1]
@@ -286,9 +290,8 @@ def _place_in_site(site: Site, weight: np.ndarray) -> tuple[int, np.ndarray]:
     raise _no_layer(site, "the axis of its outputs is neither its first nor its last")
 
 
-def _is_convolution(equations: list[Equation], use: _Use) -> bool:
-    of = None if use.equation is None else equations[use.equation].source.primitive.name
-    return of == convolutions.NAME
+def _operation(equations: list[Equation], use: _Use) -> str | None:
+    return None if use.equation is None else equations[use.equation].source.primitive.name
 
 
 def _no_layer(site: Site, why: str) -> UnsupportedModel:

@@ -1,23 +1,34 @@
 """The last layer of a model alone, with all that is before it held fixed."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.base import convolutions
 from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.base.jaxprs import Constant, Equation, depends_on, equations_of, evaluate, sources
+from laplacebook.base.jaxprs import (
+    Constant,
+    Equation,
+    depends_on,
+    equations_of,
+    evaluate,
+    reached,
+    sources,
+)
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.dense_layers import MOVES
 from laplacebook.curvature.outputs_and_loss import split_likelihood
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.known_sites import LastLayer
+from laplacebook.model.rows import rows_of
 
 _KEPT: dict[tuple, tuple[str, ...]] = {}  # sites of the last layer, by model and shapes of its data
 _PROGRAMS = 200  # of them
+_PRODUCTS, _SCALES = {"dot_general", convolutions.NAME}, {"mul", "div"}
 
 
 def last_layer_of(density: ModelDensity, u: Float[Array, " D"]) -> ModelDensity:
@@ -84,8 +95,12 @@ def sites_of_last_layer(density: ModelDensity, u: Float[Array, " D"]) -> tuple[s
     kept = _KEPT[program]
     if not kept:
         raise UnsupportedModel(
-            "The outputs are linear in none of the latent sites: the model has no last layer.",
-            causes=["an activation after the last weights that is not the link of the likelihood"],
+            "The outputs are linear in none of the latent sites but biases: the model has no last layer.",
+            causes=[
+                "an activation after the last weights that is not the link of the likelihood (a log_softmax: return "
+                "the logits)",
+                "weights that are normalised, or shared with another layer, or all in one site",
+            ],
             remedy='use structure="block".',
         )
     return kept
@@ -105,28 +120,99 @@ def _linear_sites(density: ModelDensity, u: Float[Array, " D"]) -> tuple[str, ..
 
     def look(density: ModelDensity, u: Array) -> None:
         eta, _ = split_likelihood(density, u)
-        parts = density.unravel(u)
+        parts, entries = density.unravel(u), _entries(density, u)
         before: frozenset[str] = frozenset()  # on which the slope along those that are kept depends
-        for name in _from_the_end(eta, parts):
-            if name not in before and _linear(eta, parts, [*kept, name]):
+        passed: set[str] = set()  # in what a site multiplies that is not kept
+        curved: set[int] = set()  # products with a site in which the outputs are not linear
+        for name, entry in sorted(entries.items(), key=lambda pair: pair[1].order):
+            if name in before or name in passed:
+                continue
+            if _linear(eta, parts, [*kept, name]):
                 kept.append(name)
                 before = sources(lambda parts: _slope(eta, parts, kept), parts)
+            elif not entry.is_scale:
+                passed |= entry.multiplies
+                curved |= set() if _linear(eta, parts, [name]) else entry.products
+        only_biases = not any(entries[name].is_factor for name in kept)
+        if curved and (only_biases or any(curved & entries[name].products for name in kept)):
+            kept.clear()
 
     jax.eval_shape(look, density, u)
     return tuple(site.name for site in density.sites if site.name in kept)
 
 
-def _from_the_end(eta: Callable[[Any], Array], parts: dict[str, Array]) -> list[str]:
-    """The sites that enter the outputs, by the number of operations from there; of equals the last sampled first."""
-    equations, output = equations_of(jax.make_jaxpr(eta)(parts))
+class _Entry(NamedTuple):
+    """Where a site meets what the rows of the data decide.
+
+    Attributes:
+        away: from there to the outputs, how many operations, the most where it is at several places.
+        multiplies: the other sites in what it multiplies there.
+        products: the products of matrices, and convolutions, by which it does.
+        is_factor: whether it multiplies anything.
+    """
+
+    away: int
+    multiplies: frozenset[str]
+    products: frozenset[int]
+    is_factor: bool
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether it multiplies outputs of other sites number by number."""
+        return bool(self.multiplies) and not self.products
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """From the outputs backwards; scales last, as of a normalisation or of all outputs."""
+        return self.is_scale, self.away
+
+
+def _entries(density: ModelDensity, u: Float[Array, " D"]) -> dict[str, _Entry]:
+    """Of the sites that enter the outputs, the last of the model first."""
+    leaves, structure = jax.tree.flatten(density)
+    names = sorted(site.name for site in density.sites)  # as JAX orders them
+
+    def outputs(leaves: list[Any], parts: dict[str, Array]) -> Array:
+        return split_likelihood(jax.tree.unflatten(structure, leaves), u)[0](parts)
+
+    program = jax.make_jaxpr(outputs)(leaves, density.unravel(u))
+    equations, output = equations_of(program)
     away: dict[Any, int] = {output: 0}
-    for source, inputs, outputs in reversed(equations):
-        steps = max(away[x] for x in outputs if x in away) + (source.primitive.name not in MOVES)
+    for source, inputs, found in reversed(equations):
+        steps = max(away[x] for x in found if x in away) + (source.primitive.name not in MOVES)
         for x in inputs:
             if not isinstance(x, Constant):
                 away[x] = max(away.get(x, 0), steps)
-    steps_of = {name: away[i] for i, name in enumerate(sorted(parts)) if i in away}  # as JAX sorts
-    return sorted((name for name in reversed(parts) if name in steps_of), key=steps_of.__getitem__)
+    by_row = set().union(*(reached(equations, i) for i in _of_rows(density)))
+    reach = {name: reached(equations, len(leaves) + i) for i, name in enumerate(names)}
+    entries = {}
+    for variable, name in enumerate(names, len(leaves)):
+        most, others, products, is_factor = 0, set(), set(), False
+        for i, (source, inputs, found) in enumerate(equations):
+            variables = [x for x in inputs if not isinstance(x, Constant)]
+            alone = [x for x in variables if x in reach[name] and x not in by_row]
+            beside = [x for x in variables if x in by_row]
+            if not alone or not (beside or output in found):
+                continue
+            most = max(most, *(away[x] for x in alone))
+            kind = source.primitive.name
+            if beside and kind in _PRODUCTS | _SCALES:
+                is_factor = True
+                others |= {n for n, x in reach.items() if n != name and x.intersection(beside)}
+                products |= {i} if kind in _PRODUCTS else set()
+        if variable in away:
+            entries[name] = _Entry(most, frozenset(others), frozenset(products), is_factor)
+    in_model = [site.name for site in density.sites]
+    return {name: entries[name] for name in reversed(in_model) if name in entries}
+
+
+def _of_rows(density: ModelDensity) -> list[int]:
+    """Which arrays of a model have a row for each of its observations; all, where that is not known."""
+    try:
+        carried = rows_of(density).carried
+    except UnsupportedModel:
+        carried = ()
+    return [i for i, one in enumerate(carried) if one] or list(range(len(jax.tree.leaves(density))))
 
 
 @jit_quickly

@@ -165,11 +165,11 @@ def approximate(
         )
     if key is not None:
         require_key(key)
-    if settings.structure == "last_layer" and start is not None and starts == 1:
+    if settings.structure == "last_layer" and start is not None:
         layer = last_layer_given(density, density.start(start), start_arrays(start))
         if layer is not None:
             own = {site.name: start[site.name] for site in layer.sites if site.name in start}
-            return _approximate(layer, own or None, 1, None, throw, settings)
+            return _approximate(layer, own or None, starts, key, throw, settings)
     fit_by = partial(_approximate, density, start, starts, key)
     found = _first_fit(fit_by, density, throw, settings)
     if settings.structure == "last_layer":

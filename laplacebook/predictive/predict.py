@@ -101,7 +101,8 @@ def predict(
             :func:`~laplacebook.nested`.
         args: the model's positional arguments, as for the fit but with other rows; what it observes
             is left out, and its argument has the default None. A setting that is left out (an
-            argument with another default or without a place, and no array with axes) is that of the fit.
+            argument with another default or without a place, and no array with a number for each row) is that
+            of the fit.
         method: of the average; the first named of an outcome is its default.
 
             For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is

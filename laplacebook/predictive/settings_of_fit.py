@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from inspect import Parameter, signature
+from typing import Any
+
+import jax
+import numpy as np
 
 from laplacebook.model.arguments import Call, within_handlers
 
@@ -12,7 +16,7 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
     """The model of a fit with new arguments; a setting that they leave out is what it was in the fit.
 
     A setting has another default than None, which outcomes have, or has no place, but a name alone; and it is no array
-    with axes, whose entries may belong to rows.
+    with as many entries as an argument had rows that is given anew, whose entries may belong to these.
 
     Args:
         fit: the call that was fitted.
@@ -52,5 +56,12 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
     for name, parameter in of_model.parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             settings |= {k: v for k, v in before.get(name, {}).items() if k not in kwargs}
-    of_no_rows = {k: v for k, v in settings.items() if getattr(v, "shape", ()) == ()}
+    given = [before[name] for name in now if name in before]
+    rows = {np.shape(x)[0] for x in jax.tree.leaves(given) if np.ndim(x)}
+    of_no_rows = {k: v for k, v in settings.items() if _has_no_rows(v, rows)}
     return Call.of(fit.function, args, {**kwargs, **of_no_rows})
+
+
+def _has_no_rows(value: Any, rows: set[int]) -> bool:
+    shape: tuple[int, ...] = getattr(value, "shape", ())
+    return not shape or (bool(rows) and shape[0] not in rows)

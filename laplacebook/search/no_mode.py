@@ -262,7 +262,9 @@ def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
             "a maximum that is flatter than any parabola (a fourth power)",
             f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
-        remedy=hinder.remedy or f"{reasons(density).remedy}{or_in_double(u)}",
+        remedy=f"{hinder.remedy}."
+        if hinder.remedy
+        else f"{reasons(density).remedy}{or_in_double(u)}",
     )
 
 

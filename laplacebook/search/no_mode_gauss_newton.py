@@ -86,6 +86,7 @@ def _not_there(
     from laplacebook.search.hindrances import hindrances  # of failed fits alone
 
     hinder = hindrances(density, u)
+    prior = f"a tighter prior{'; numpyro.enable_x64()' if single else ''}"
     return NotConverged(
         f"No mode after {steps} iterations: the search stood at {at}, {distance:.2g} posterior standard "
         f"deviations from the nearest stationary point by its curvature ({u.dtype}); it is to be within "
@@ -97,9 +98,10 @@ def _not_there(
             "along most directions, and its curvature far from the Hessian",
             *(["in float32 the sum over the data is too noisy for a smaller distance"] * single),
         ],
-        remedy=hinder.remedy
-        or "train longer, and pass start=laplacebook.train(model, ..., key=key, steps=...); a tighter "
-        f"prior{'; numpyro.enable_x64()' if single else ''}"
+        remedy=(
+            hinder.remedy
+            or f"train longer, and pass start=laplacebook.train(model, ..., key=key, steps=...); {prior}"
+        )
         + (
             f"; or accept what is there with tolerance={2 * distance:.1g}: the summary will say so."
             if distance < 0.4

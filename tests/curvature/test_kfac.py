@@ -118,6 +118,23 @@ def test_a_matrix_that_is_no_weight_of_one_layer_is_refused(words):
         kronecker_factors(density, jnp.ones(4))
 
 
+def biases(x, y):
+    """As those of heads, which have two axes."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2, 4]).to_event(2))
+    b = numpyro.sample("b", dist.Normal(0, 1).expand([2, 2]).to_event(2))
+    with numpyro.plate("N", x.shape[0]):
+        units = jnp.tanh((x @ w).reshape(-1, 2, 2) + b)
+        numpyro.sample("y", dist.Normal(units.sum(axis=(1, 2)), 1), obs=y)
+
+
+def test_a_bias_has_a_block_whatever_its_axes():
+    density = ModelDensity.of(biases, (X, REAL[:, 0]))
+    u = jnp.asarray(RNG.normal(size=12))
+    _, block = kronecker_factors(density, u)
+    exact = jax.jit(gauss_newton.dense_at_once)(density, u)[8:, 8:]
+    np.testing.assert_allclose(block, exact, rtol=1e-9, atol=1e-12)
+
+
 def both(x, y):
     """One product of two latent sites, each of which would be the weight of a layer of the other."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([1, 3]).to_event(2))

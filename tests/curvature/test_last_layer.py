@@ -63,7 +63,33 @@ def bottleneck(x, y):
     numpyro.sample("y", dist.Normal((x @ first) @ last, 1.0), obs=y)
 
 
+def with_scale(scale, apply):
+    """A last layer that something multiplies, number by number, or whose weights are scaled."""
+    weights = {"a": np.ones((2, 3)), "b": np.ones(3), "c": np.ones((3, 1)), "d": np.zeros(1)}
+    return lb.network(apply, weights | {"s": scale}, likelihood="normal")
+
+
 LAST = {
+    "with weights that are scaled": (
+        with_scale(np.ones(()), lambda p, x: (x @ p["a"] + p["b"]) @ (0.5 * p["c"]) + p["d"]),
+        ["c", "d"],
+    ),
+    "with a scale of the outputs": (
+        with_scale(np.ones(()), lambda p, x: p["s"] * (jnp.tanh(x @ p["a"]) @ p["c"] + p["d"])),
+        ["c", "d"],
+    ),
+    "with the logarithm of one": (
+        with_scale(np.ones(()), lambda p, x: jnp.exp(p["s"]) * (x @ p["a"] @ p["c"]) + p["d"]),
+        ["c", "d"],
+    ),
+    "with a skip beside it": (
+        with_scale(np.ones((2, 1)), lambda p, x: x @ p["s"] + jnp.tanh(x @ p["a"]) @ p["c"]),
+        ["c", "s"],
+    ),
+    "of one unit": (
+        with_scale(np.ones(()), lambda p, x: p["s"] * jnp.tanh(x @ p["c"][:2]) + p["d"]),
+        ["d", "s"],
+    ),
     "by its name first": (NETWORK, ["above", "head"]),
     "after a normalisation": (NORMALISED, ["head"]),
     "before the scale of the outcome": (scale_last, ["w"]),
@@ -79,14 +105,35 @@ def test_the_last_layer_is_the_one_nearest_to_the_outputs(name):
     assert [site.name for site in layer.sites] == expected
 
 
-def squashed(x, y):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    numpyro.sample("y", dist.Normal(jnp.tanh(x @ w), 1.0), obs=y)
+def squashed(p, x):
+    return jnp.tanh(x @ p["w"])
 
 
-def test_a_model_without_one_is_refused():
-    with pytest.raises(lb.UnsupportedModel, match="linear in none of the latent sites"):
-        lb.laplace(squashed, X, T, structure="last_layer")
+def tied(p, x):
+    return jnp.tanh(x @ p["w"]) @ p["w"].T[:, :1] + p["bias"]
+
+
+def of_unit_length(p, x):
+    direction = p["w"] / jnp.sqrt(jnp.sum(p["w"] ** 2, axis=0))
+    return (jnp.tanh(x) * p["before"]) @ (p["length"] * direction) + p["bias"]
+
+
+NONE = {
+    "an activation at the end": (squashed, {"w": np.ones((2, 1))}),
+    "weights that are shared": (tied, {"w": np.ones((2, 2)), "bias": np.ones(1)}),
+    "weights that are normalised": (
+        of_unit_length,
+        {"w": np.ones((2, 1)), "length": np.ones(1), "bias": np.ones(1), "before": np.ones(2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_a_model_without_one_is_refused(name):
+    apply, weights = NONE[name]
+    net = lb.network(apply, weights, likelihood="normal")
+    with pytest.raises(lb.UnsupportedModel, match="linear in none of the latent sites but biases"):
+        lb.laplace(net, X, T, structure="last_layer", start=net.start)
 
 
 def test_the_layers_before_are_where_the_start_has_them():
@@ -111,7 +158,6 @@ def test_the_layers_before_are_where_the_start_has_them():
 
 
 def test_a_start_without_some_of_them_is_one_of_the_whole_search():
-    """And so is one of several searches, whose modes have layers of their own."""
     smooth = lb.network(
         lambda p, x: jnp.tanh(x @ p["a"]) @ p["c"],
         {"a": 0.5 * np.ones((2, 1)), "c": np.ones(1)},
@@ -120,19 +166,16 @@ def test_a_start_without_some_of_them_is_one_of_the_whole_search():
     start = {"a": np.array([[0.5], [0.3]]), "c": np.ones(1)}
     whole = lb.laplace(smooth, X, T, curvature="gauss_newton", start=start)
     options = {"curvature": "gauss_newton", "structure": "last_layer"}
-    some = {"c": np.ones(1)}
-    for own in (
-        {"start": {"a": whole.mode["a"]}},
-        {"start": start, "starts": 2, "key": jax.random.key(0)},
-    ):
-        found = lb.laplace(smooth, X, T, **options, **own)
-        np.testing.assert_allclose(
-            abs(found.density.model.fixed["a"]), abs(whole.mode["a"]), atol=1e-6
-        )
-    given = lb.laplace(smooth, X, T, **options, start=start).density.model.fixed["a"]
-    np.testing.assert_array_equal(given, start["a"])
-    partly = lb.laplace(smooth, X, T, **options, start=some)
-    assert np.abs(partly.density.model.fixed["a"] - start["a"]).max() > 0.01
+
+    def before(**own):
+        return np.asarray(lb.laplace(smooth, X, T, **options, **own).density.model.fixed["a"])
+
+    np.testing.assert_allclose(before(start=whole.mode), whole.mode["a"], atol=1e-12)
+    np.testing.assert_array_equal(before(start=start), start["a"])
+    several = {"starts": 2, "key": jax.random.key(0)}
+    np.testing.assert_array_equal(before(start=start, **several), start["a"])
+    assert np.abs(before(start={"c": np.ones(1)}) - start["a"]).max() > 0.01
+    assert np.abs(before(start={"c": np.ones(1)}, **several) - start["a"]).max() > 0.01
 
 
 def test_an_impossible_start_is_refused():

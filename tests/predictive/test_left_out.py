@@ -83,6 +83,14 @@ def test_an_array_may_be_of_rows_and_is_not_taken_over():
     np.testing.assert_allclose(lb.predict(fit, NEW).noise, 1)
 
 
+def test_an_array_of_another_length_than_the_rows_is_a_setting():
+    fit = lb.laplace(line, X, np.array([0.3]), Y)
+    np.testing.assert_allclose(lb.predict(fit, NEW).noise, 0.09)
+    net = lb.network(lambda p, x: x @ p, np.ones((1, 2)), likelihood="normal")
+    both = lb.laplace(net, X[:, None], np.stack([Y, -Y], 1), noise_precision=np.array([4.0, 25.0]))
+    np.testing.assert_allclose(lb.predict(both, NEW[:, None]).noise, [[0.25, 0.04]] * len(NEW))
+
+
 def test_the_noise_that_evidence_found_is_that_of_predictions():
     net = lb.network(
         lambda p, x: x @ p["w"] + p["b"],

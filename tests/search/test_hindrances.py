@@ -72,7 +72,17 @@ def in_half(p, x):
     return hidden.astype(p["c"].dtype) @ p["c"]
 
 
+def maximum(p, x):
+    return jnp.maximum(x @ p["a"], 0) @ p["c"]
+
+
+def narrower(p, x):
+    return (jnp.tanh(x @ p["a"]).astype(jnp.float32) @ p["c"].astype(jnp.float32)).astype(float)
+
+
 OTHERS = {
+    "a maximum": (maximum, (4, 4), r"a kink \(max\)", True),
+    "single in double precision": (narrower, (4, 4), "layers that compute in float32", False),
     "max pooling": (pooled, (4, 2), r"a kink \(max pooling\)", True),
     "normalisation": (normalised, (4, 4), r"a normalisation \(rsqrt\)", True),
     "half precision": (in_half, (4, 4), "layers that compute in bfloat16", False),
@@ -89,6 +99,7 @@ def test_what_else_hinders_is_named_and_what_helps(name):
     found = hindrances(density, density.start())
     assert re.match(cause, found.causes[0])
     assert ('structure="last_layer"' in found.remedy) == by_last_layer
+    assert ("leave dtype=" in found.remedy) != by_last_layer
     if by_last_layer:
         fit = lb.laplace(net, *data, structure="last_layer", start=net.start)
         assert fit.certificate.converged
