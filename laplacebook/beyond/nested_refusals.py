@@ -194,7 +194,8 @@ class Refusals:
             f"the effective sample size of {names[slowest]} {run.effective[slowest]:.0f} (from {FEWEST} on), and "
             f"{run.divergences:,} have diverged.",
             causes=[
-                "several modes, between which the chains do not pass",
+                "several modes, between which the chains do not pass, as of the loadings of a factor, whose signs may "
+                "all change: give one of them a HalfNormal prior",
                 "a hyperparameter of which neither data nor prior say much, so that its tail is long",
                 "a posterior that is improper",
             ],

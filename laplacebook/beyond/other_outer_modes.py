@@ -26,6 +26,7 @@ _BETWEEN = np.array([0.25, 0.5, 0.75])  # of the way from where a search may beg
 _PEAKS = 4
 _LOWER = 0.01  # nats: by more another mode of the effects is none of equals
 _SHARE = 0.01  # of the mass: with less a mode does not matter
+_NEARLY = 5.0  # nats below a mode, where its mirror image may lie near another
 _NARROW = 0.8  # of the standard deviations of another: a grid about that is too coarse
 
 
@@ -110,10 +111,11 @@ def other_modes(
 ) -> list[OuterMode]:
     """Modes with more than a hundredth of the mass of a grid beside it, by searches from draws of the prior.
 
-    From a draw whence the log marginal rises all the way to the mode of the grid, there is no search. Where the
-    grid is too rough, one of its points may be all that it saw of a narrow mode: they begin at its peaks, too. And
-    where the effects have another mode at that of the grid, however little it holds there, one follows it: both may
-    have moved together, as where two components of a mixture change places.
+    Or from the mirror images of the mode of the grid, in each site and in all. From where the log marginal rises all
+    the way to the mode of the grid, there is no search. Where the grid is too rough, one of its points may be all that
+    it saw of a narrow mode: they begin at its peaks, too. And where the effects have another mode at that of the grid,
+    however little it holds there, one follows it: both may have moved together, as where two components of a mixture
+    change places.
 
     Args:
         points: the log marginal, to which is added what led to other modes of the effects.
@@ -130,7 +132,8 @@ def other_modes(
         return on_it or any(one.is_near(point) for one in found)
 
     draws = prior_draws(points.effects, key, searches)
-    starts = _across_a_valley(points.heights, draws, grid.mode.point)
+    candidates = np.concatenate([_mirrored(points, grid.mode), draws])
+    starts = _across_a_valley(points.heights, candidates, grid.mode.point)
     peaks: Iterable[np.ndarray] = ()
     if isinstance(grid, Grid) and not grid.is_fine:
         peaks = grid.conditional.hyper[grid.peaks[:_PEAKS]]
@@ -146,6 +149,20 @@ def other_modes(
             found.append(mode)
             points.branches.append(branch)
     return found
+
+
+def _mirrored(points: KnownPoints, mode: OuterMode) -> Float[np.ndarray, "m H"]:
+    """Where a site, or all of them, has the other sign, if the log marginal is nearly as high there.
+
+    Of many coordinates, as the loadings of a factor, next to no draw lies where all have the other sign.
+    """
+    density, over = points.effects.density, points.effects.over
+    sizes = [site.size for site in density.sites if site.name in over]
+    of_site = np.repeat(np.arange(len(sizes)), sizes)
+    flips = [of_site == i for i in range(len(sizes))] + [of_site >= 0] * (len(sizes) > 1)
+    mirrored = np.where(flips, -mode.point, mode.point)
+    heights = points.heights(mirrored, np.linalg.norm(mode.axes, axis=1))
+    return mirrored[heights > mode.height - _NEARLY]
 
 
 def _along_other_effects(

@@ -10,6 +10,11 @@ import pytest
 import laplacebook as lb
 from laplacebook.base.errors import NotConverged
 from laplacebook.beyond import nested as module
+from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.known_points import KnownPoints
+from laplacebook.beyond.other_outer_modes import Alone, other_modes
+from laplacebook.beyond.outer_mode import outer_mode
+from laplacebook.model.density import ModelDensity
 
 FLAT = dist.ImproperUniform(dist.constraints.real, (), ())
 
@@ -137,3 +142,24 @@ def test_a_grid_is_fine_enough_for_a_mode_that_lies_across_it():
 def test_ridges_that_no_grid_holds_are_refused():
     with pytest.raises(NotConverged, match="ridges in other directions"):
         lb.nested(ridges, 4.0, 4, over="x")
+
+
+def loadings(y):
+    """Of one factor, whose signs may all change."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    a = numpyro.sample("a", dist.Normal(0, 1).expand([y.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        t = numpyro.sample("t", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(t[:, None] * a, scale).to_event(2), obs=y)
+
+
+def test_the_mirror_image_of_a_mode_is_a_start():
+    """Of many loadings next to no draw of the prior lies where all have the other sign."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(40, 1)) * np.linspace(0.8, 1.2, 8) + 0.5 * rng.normal(size=(40, 8))
+    density = ModelDensity.of(loadings, (y,))
+    points = KnownPoints(Effects(density, ("scale", "a")), np.zeros(40))
+    mode = outer_mode(points.heights, np.r_[np.log(0.5), np.ones(8)], 15)
+    (found,) = other_modes(points, Alone(mode), jax.random.key(0), 1)
+    np.testing.assert_allclose(found.point[1:], -mode.point[1:], atol=1e-3)
+    assert found.point[0] == pytest.approx(mode.point[0], abs=1e-3)
