@@ -69,7 +69,7 @@ def estimate_of(weights: Float[Numbers, " S"]) -> Estimate:
 GOOD = 0.5  # below it the variance of the weights is finite
 USABLE = 0.7  # below it the error of a mean of them falls usefully as draws are added
 _LUMP = 0.01  # of the weights: above equal ones, what is less does not matter
-_FEWEST = 25  # draws: of fewer, ArviZ has no tail of five
+FEW = 25  # draws: of fewer, ArviZ has no tail of five
 
 
 def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
@@ -91,7 +91,7 @@ def pareto_k(log_weights: Float[Numbers, " S"]) -> float:
     """
     weights = np.asarray(log_weights)
     weights = weights.astype(np.result_type(weights, np.float16), copy=False)
-    if weights.size < _FEWEST or np.isnan(weights).any():
+    if weights.size < FEW or np.isnan(weights).any():
         return nan
     if np.isposinf(weights).any():
         return inf

@@ -1,6 +1,6 @@
 """The posterior mean of some numbers over weighted draws, and the error of it."""
 
-from math import inf, log
+from math import inf, isnan, log
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from laplacebook.base.estimate import FEWEST
 from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
-from laplacebook.base.weights import defined, pareto_k, usable_below
+from laplacebook.base.weights import FEW, defined, pareto_k, usable_below
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.weighted_draws import TOGETHER, weighted_draws
@@ -25,6 +25,7 @@ from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 
 _LITTLE = 0.005  # of a sum: the largest part of a tail with a k-hat of 0.7 has ten times as much
+_RARE = 0.5  # of the draws
 _HEAVY = 5.0  # degrees of freedom of the draws, as of importance_sampling
 
 
@@ -70,13 +71,14 @@ def mean_over_draws(
     weights /= weights.sum()
     mean = weights @ values
     away = values - mean
-    with np.errstate(divide="ignore"):
-        tails = [log_weights, *(log_weights[:, None] + np.log(np.abs(away))).T]
-    k = max(map(_tail, tails))
-    if k > usable_below(number):
+    pairs = zip(values.T, away.T, strict=True)
+    tails = [log_weights, *(_contributions(*pair, log_weights) for pair in pairs)]
+    judged = [(_tail(logs), usable_below(len(logs))) for logs in tails]
+    k, allowed = max(judged, key=lambda pair: pair[0] - pair[1])
+    if k > allowed:
         raise LaplaceError(
             f"{number:,} draws do not tell the mean of {g.name}: the Pareto k-hat of their weights is "
-            f"{k:.2f}, above {usable_below(number):.2f}.",
+            f"{k:.2f}, above {allowed:.2f}.",
             causes=["a posterior far from its Gaussian", "a mean that does not exist"],
             remedy="more draws if they are few; else sample the posterior by NUTS, and see diagnose(approx).",
         )
@@ -90,12 +92,35 @@ def mean_over_draws(
     return mean, error
 
 
+def _contributions(
+    values: Float[np.ndarray, " S"],
+    away: Float[np.ndarray, " S"],
+    log_weights: Float[np.ndarray, " S"],
+) -> Float[np.ndarray, " s"]:
+    """The logarithms of what draws add to a mean, of which the tail is looked at.
+
+    Where most draws have one value, as of a rare event, of the others from it: with it they are no tail but a lump. Of
+    an event that few draws hit the standard error is what says so.
+    """
+    usual = np.median(values)
+    others = values != usual
+    if np.mean(others) < _RARE:
+        away, log_weights = (values - usual)[others], log_weights[others]
+        if len(away) < FEW and len(np.unique(away)) <= 1:
+            return log_weights[:0]
+    with np.errstate(divide="ignore"):
+        return log_weights + np.log(np.abs(away))
+
+
 def _tail(logs: Float[np.ndarray, " S"]) -> float:
     """Pareto k-hat of the parts of a sum; minus infinity where the largest of them hardly counts.
 
     Values that two modes bound have two edges, of which the lower one looks like the beginning of a long tail.
     """
-    return -inf if logs.max() <= log(_LITTLE) + logsumexp(logs) else pareto_k(logs)
+    if not logs.size or logs.max() <= log(_LITTLE) + logsumexp(logs):
+        return -inf
+    k = pareto_k(logs)
+    return inf if isnan(k) else k
 
 
 def a_point(approx: Approximation) -> Float[Array, " D"]:

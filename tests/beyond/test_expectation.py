@@ -354,3 +354,30 @@ def test_what_is_no_fit_is_refused():
         lb.expectation(tossed(), theta, num_samples=0)
     with pytest.raises(lb.LaplaceError, match="The fit failed"):
         lb.expectation(lb.laplace(beta, np.nan, 3.0, throw=False), theta)
+
+
+@pytest.mark.parametrize(
+    ("g", "exact"),
+    [
+        (lambda s: s["theta"] < 0.42, POSTERIOR.cdf(0.42)),
+        (lambda s: s["theta"] >= 0.42, POSTERIOR.sf(0.42)),
+        (
+            lambda s: jnp.maximum(0.45 - s["theta"], 0),
+            POSTERIOR.expect(lambda x: np.maximum(0.45 - x, 0), lb=0, ub=0.45),
+        ),
+    ],
+    ids=["an event", "all but it", "how far"],
+)
+def test_what_few_draws_hit_is_told_with_its_error(g, exact):
+    """Of all draws these are a lump, and no tail."""
+    away = []
+    for i in range(4):
+        found = lb.expectation(tossed(), g, method="draws", key=jax.random.key(i))
+        assert 0 < found.standard_error < 0.2 * min(exact, 1 - exact)
+        away.append((found.value - exact) / found.standard_error)
+    assert np.max(np.abs(away)) < 4
+
+
+def test_a_long_tail_of_what_few_draws_hit_is_refused():
+    with pytest.raises(lb.LaplaceError, match="do not tell the mean"):
+        lb.expectation(tossed(), lambda s: jnp.where(s["theta"] < 0.42, s["theta"] ** -60.0, 0))
