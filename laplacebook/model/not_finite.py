@@ -277,6 +277,14 @@ def _without_density(site: dict) -> tuple[str, bool]:
 
 
 def _on_the_edge(site: dict, outcome: str) -> NonFinite:
+    if type(unwrapped(site["fn"])).__name__ == "IntervalCensoredDistribution":
+        return NonFinite(
+            f"The interval {outcome} of site '{site['name']}' begins at the edge of the support of what is censored, "
+            "where a derivative of the distribution function is not finite.",
+            causes=["a time that was seen to lie below the first visit"],
+            remedy="say of these intervals that they are open to the left, left_censored=lower == 0: of them the upper "
+            "end is all that counts.",
+        )
     return NonFinite(
         f"The outcome {outcome} of site '{site['name']}' lies at the edge of the support of its likelihood, "
         f"{type(site['fn']).__name__}, where the density is zero or infinite.",

@@ -139,6 +139,10 @@ def _needs_values(error: Exception) -> UnsupportedModel:
         f"The model asks for the numbers in an array, which JAX does not have while it compiles the "
         f"model ({type(error).__name__}).",
         causes=[
+            *(
+                ["booleans as an index: as labels of two groups they are integers, g.astype(int)"]
+                * isinstance(error, jax.errors.NonConcreteBooleanIndexError)
+            ),
             "a Python branch or loop on data or on a latent site (if y.sum() > 0:)",
             "an index or a size taken from an array (y[y > 0], jnp.arange(n) with an array n)",
             "float(), int() or a NumPy function of an array",

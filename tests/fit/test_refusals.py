@@ -59,6 +59,15 @@ def stopped(y):
     numpyro.sample("y", dist.Normal(jax.lax.stop_gradient(x), 0.1), obs=y)
 
 
+def between_visits(visits, left):
+    shape = numpyro.sample("shape", dist.LogNormal(0, 1))
+    law = dist.Weibull(2.0, shape)
+    no = np.zeros(len(visits), bool)
+    outcome = dist.IntervalCensoredDistribution(law, left_censored=left, right_censored=no)
+    numpyro.sample("y", outcome, obs=visits)
+
+
+VISITS = np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]])
 COLLINEAR = np.c_[FEATURES, FEATURES.sum(1)]
 #: model, arguments, the error, what its message has to say
 REFUSED = [
@@ -88,6 +97,12 @@ REFUSED = [
         ["edge of the support of 'sd'", "shrink to zero", "a repeated or single observation"],
     ),
     (rounded, (3.0,), lb.NotConverged, ["does not follow its own gradient", "round"]),
+    (
+        between_visits,
+        (VISITS, np.zeros(3, bool)),
+        lb.NonFinite,
+        ["interval [0.0, 1.0] at [0] of site 'y' begins at the edge", "left_censored=lower == 0"],
+    ),
     (stopped, (3.0,), lb.NotConverged, ["does not follow its own gradient", "stop_gradient"]),
 ]
 
@@ -115,6 +130,9 @@ def test_what_was_advised_works():
     free = numpyro.handlers.reparam(eight_schools, config={"theta": LocScaleReparam(0)})
     assert lb.laplace(free, **numbers).certificate.converged
     assert lb.laplace(flat_normal, np.array([1.0, 2.0])).mode["sd"] == pytest.approx(0.5**0.5)
+    open_to_the_left = lb.laplace(between_visits, VISITS, VISITS[:, 0] == 0)
+    nearly = lb.laplace(between_visits, np.maximum(VISITS, 1e-9), np.zeros(3, bool))
+    assert open_to_the_left.mode["shape"] == pytest.approx(float(nearly.mode["shape"]), rel=1e-6)
 
 
 def in_single_precision(action):

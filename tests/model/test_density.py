@@ -150,6 +150,7 @@ def hierarchical(y):
 REFUSED = [
     (branches, (Y,), "jnp.where or jax.lax.cond"),
     (selects, (Y,), "an index or a size taken from an array"),
+    (selects, (Y,), "as labels of two groups they are integers, g.astype(int)"),
     (counts_up, (np.array(3.0),), "float(), int() or a NumPy function"),
     (uses_numpy, (Y,), "asks for the numbers in an array"),
     (direction, (Y,), "'x', Sphere(). Continuous inference cannot handle spherical"),
