@@ -12,11 +12,10 @@ from laplacebook.beyond.fitted_log_mean import shares
 
 _COUNTED = 1e-10  # of the mass: what a point that counts has
 _TOGETHER = 2**18  # numbers, of all points, at one time
+_EPS = 4 * np.finfo(float).eps
 _PLACES = 513  # of the inverse of an image, between which it is linear
-_STEPS, _NEAR = (
-    100,
-    1e-9,
-)  # of Newton's method or halvings, until a step is so small beside the deviation
+_NEAR = 1e-10  # how far the probability of less may be from the one that is asked for
+_STEPS = 1500  # of Newton's method, or halvings: of the largest bracket there is
 
 
 class _Marginals(NamedTuple):
@@ -57,18 +56,19 @@ class _Marginals(NamedTuple):
         low, high = (self.mode + self.deviation * end for end in self.ends)
         low, high = low.min(axis=0), high.max(axis=0)
         value = self.weights @ self.mode
-        scale = self.weights @ self.deviation
         for _ in range(_STEPS):
             below, density = self.distribution(value)
             is_less = below < level
             low, high = np.where(is_less, value, low), np.where(is_less, high, value)
             with np.errstate(all="ignore"):
                 step = value + (level - below) / density
-            after = np.where((step > low) & (step < high), step, (low + high) / 2)
-            moved, value = abs(after - value), after
-            if np.all(moved <= _NEAR * scale):
-                break
-        return value
+            after = np.where((step > low) & (step < high), step, low / 2 + high / 2)
+            # Where it jumps no probability is near.
+            found = (abs(below - level) <= _NEAR) | (abs(after - value) <= _EPS * abs(value))
+            if found.all():
+                return value
+            value = np.where(found, value, after)
+        return np.where(found, value, np.nan)
 
 
 def mixture_quantiles(

@@ -5,7 +5,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 import laplacebook as lb
 from laplacebook.beyond import skewed_effects
@@ -73,6 +73,14 @@ def test_quantiles_are_those_of_the_mixture(kind):
             moved = x + (0 if image is None else (0.3, -0.2)[near[k]])
         below += weight * ndtr(np.interp(value, mode[k, 0] + sd[k, 0] * moved, x))
     np.testing.assert_allclose(found, np.interp(LEVELS, below, value), atol=2e-3)
+
+
+def test_quantiles_where_one_point_is_wider_than_all_others():
+    """As under a vague prior of a scale: 0.6 Phi(x) + 0.2 is what the probability of less is about zero."""
+    roots = np.array([[[1.0]], [[1e200]]])
+    nodes = Conditional(np.zeros((2, 1)), np.log([0.6, 0.4]), np.zeros((2, 1)), roots)
+    found = mixture_quantiles(nodes, None, None, np.array([0.3, 0.5, 0.7]))[:, 0]
+    np.testing.assert_allclose(found, ndtri((np.array([0.3, 0.5, 0.7]) - 0.2) / 0.6), atol=1e-8)
 
 
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
