@@ -89,6 +89,7 @@ def diagnose(
     90 % interval of a site               holds 85 %       holds 75 %     less
     its width is off by                   up to 20 %       up to 20 %     above
     the median is off by                  up to 0.3 sd     up to 0.3 sd   above
+    its standard deviation is off by      up to 20 %       above          never
     mean moved by skewness                up to 0.25 sd    up to 0.5 sd   above
     evidence in other modes               up to 1 %        up to 1 %      above
     evidence above the maximum likelihood no               up to 0.1      above
@@ -116,7 +117,8 @@ def diagnose(
     - The marginal of each number of each site, the others integrated out by Laplace's method around
       their own mode (Tierney and Kadane 1986), says which of them q tells and which not:
       ``Diagnosis.sites``. A median that is off by more than 0.3 standard deviations, or a 90 % interval whose
-      width is by more than 20 %, is bad. Looked at for up to 64 coordinates, and not too many data.
+      width is by more than 20 %, is bad. Where these are right and the standard deviation is not, the marginal has
+      a long tail, which weights put right. Looked at for up to 64 coordinates, and not too many data.
     - Of a fit by a sparse Hessian that is not so small, third derivatives at the mode tell by how much skewness moves
       the mean of each coordinate, to first order: ``Diagnosis.shifts``. Of a thousand states, each off by a few
       hundredths of its standard deviation, draws of all together are worth next to nothing, and the line for each

@@ -134,7 +134,8 @@ class Diagnosis(Judged):
         The columns are ``site`` and ``verdict``; ``90 % holds``, the share of its marginal that the central
         90 % interval of q holds, good from 85 % and usable from 75 %; ``median off``, by how many standard
         deviations that of q is, and ``width``, of that interval over the exact one: bad beyond 0.3, and 20 %
-        off, both on the scale of the site where the coordinate alone decides its number; ``mean`` and ``sd`` of
+        off; ``spread``, the standard deviation of q over the exact one, usable beyond 20 % off; these three on the
+        scale of the site where the coordinate alone decides its number; ``mean`` and ``sd`` of
         the marginal, in standard deviations of q from the mode (0 and 1 if q is right). Where the others
         are far from Gaussian even at a given value, as effects with an unknown scale are, it tells what
         is wrong, and not by how much. Empty for a fit that is not small.
@@ -147,6 +148,7 @@ class Diagnosis(Judged):
             "90 % holds": [one and one.mass(INTERVAL) for one in known],
             "median off": [one and one.median_off for one in known],
             "width": [one and one.width_ratio for one in known],
+            "spread": [one and one.spread_ratio for one in known],
             "mean": [one and one.mean for one in known],
             "sd": [one and one.standard_deviation for one in known],
         }

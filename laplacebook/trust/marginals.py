@@ -25,6 +25,7 @@ _CLOSE = 1e-2  # nats above the minimum: a parabola tells the rest to a thousand
 _DRAWS = 8  # of q, by which coordinates are chosen
 _OF_A_SITE = 4  # of them, where derivatives are dear
 _FINE = 20  # points between two values, for masses
+_NUMBERS = 121  # values of a number of a site, for its standard deviation
 
 Marginals = tuple[Slice, ...]
 
@@ -79,14 +80,41 @@ def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) ->
             sides = [_outwards(look_at, sign * way, j) for sign in (-1, 1)]
             found.append(_joined(names[j], *sides))
             bar.update()
-    reached = np.zeros((size, 6))
-    reached[looked_at] = [one.ends if np.isfinite(one.mean) else np.zeros(6) for one in found]
+    reached = np.zeros((size, 6 + _NUMBERS))
+    reached[looked_at] = [
+        np.concatenate([one.ends, np.linspace(one.t[0], one.t[-1], _NUMBERS)])
+        if np.isfinite(one.mean)
+        else np.zeros(6 + _NUMBERS)
+        for one in found
+    ]
     u = (mode + deviations * reached.T).astype(approx.mode_vector.dtype)
     numbers = np.asarray(own_numbers(approx.density, u), float).T[looked_at]
+    ours = _by_coordinate(approx)[looked_at]
     return tuple(
-        replace(one, scale=number) if np.isfinite(number).all() and np.isfinite(one.mean) else one
-        for one, number in zip(found, numbers, strict=True)
+        _on_its_scale(one, *columns) for one, *columns in zip(found, numbers, ours, strict=True)
     )
+
+
+def _by_coordinate(approx: LaplaceApproximation) -> Float[np.ndarray, " D"]:
+    """Standard deviations under q of the numbers that a coordinate alone may decide, NaN of others."""
+    parts = []
+    for site in approx.density.sites:
+        known = np.ravel(approx.standard_deviation[site.name])
+        parts.append(known if known.size == site.size else np.full(site.size, np.nan))
+    return np.concatenate(parts)
+
+
+def _on_its_scale(one: Slice, numbers: Float[np.ndarray, " G"], ours: float) -> Slice:
+    """With the number that the coordinate alone decides, if there is one."""
+    if not (np.isfinite(numbers).all() and np.isfinite(one.mean)):
+        return one
+    ends, values = numbers[:6], numbers[6:]
+    t = np.linspace(one.t[0], one.t[-1], _NUMBERS)
+    weights = np.interp(t, one.t, one.density)
+    weights /= weights.sum()
+    spread = np.sqrt(weights @ (values - weights @ values) ** 2)
+    known = np.isfinite(ours) and spread > 0
+    return replace(one, scale=ends, spread_of_number=np.array([spread, ours]) if known else None)
 
 
 def _least_gaussian(

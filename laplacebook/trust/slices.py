@@ -34,12 +34,15 @@ class Slice:
         density: the exact density at t, normalised over the line, shape (G,).
         scale: of a coordinate that alone decides a number of a site, that number at the quantiles of 5, 50
             and 95 % of the density and at those of the approximation, shape (6,); None: t itself.
+        spread_of_number: of that number the standard deviation under the density and under the approximation,
+            shape (2,); None: that of t.
     """
 
     axis: str
     t: Float[np.ndarray, " G"] = field(repr=False)
     density: Float[np.ndarray, " G"] = field(repr=False)
     scale: Float[np.ndarray, "6"] | None = field(default=None, repr=False)
+    spread_of_number: Float[np.ndarray, "2"] | None = field(default=None, repr=False)
 
     @property
     def mean(self) -> float:
@@ -75,6 +78,14 @@ class Slice:
         """The width of the central 90 % interval of the approximation over that of the density."""
         low, _, high, from_, _, to = self.ends if self.scale is None else self.scale
         return float((to - from_) / (high - low))
+
+    @property
+    def spread_ratio(self) -> float:
+        """The standard deviation of the approximation over that of the density."""
+        if self.spread_of_number is None:
+            return 1 / self.standard_deviation
+        exact, ours = self.spread_of_number
+        return float(ours / exact)
 
     def mass(self, reach: float) -> float:
         """Of the interval from -reach to reach, whose mass is known under the approximation."""

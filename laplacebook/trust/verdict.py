@@ -16,7 +16,7 @@ SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standa
 ELSEWHERE = 0.01  # of the evidence, held by other modes
 HELD = (0.85, 0.75)  # of a marginal, by the 90 % interval of q
 MEDIAN = 0.3  # standard deviations, by which the median of a marginal may be off
-WIDTH = 0.2  # of the exact one, by which the width of a 90 % interval may be off
+WIDTH = 0.2  # of the exact one, by which the width of a 90 % interval may be off, and a standard deviation
 OUTSIDE = (
     0.01,
     0.1,
@@ -95,18 +95,23 @@ def of_skewness(slices: Sequence[Slice]) -> Finding:
 
 
 def of_site(marginal: Slice) -> Finding:
-    """How much of a coordinate's marginal the 90 % interval of q holds."""
+    """How much of a coordinate's marginal the 90 % interval of q holds, and whether its moments are right."""
     held = marginal.mass(INTERVAL)
     if not isfinite(held):
         return Finding("bad", f"the marginal of {marginal.axis} is not known")
     off, width = marginal.median_off, marginal.width_ratio - 1
     is_off = not (abs(off) <= MEDIAN and abs(width) <= WIDTH)
     level = "bad" if is_off else _graded(-held, *(-least for least in HELD))
-    return Finding(
-        level,
+    words = (
         f"the 90% interval of {marginal.axis} holds {held:.0%} of its marginal, its width is off by {width:+.0%} "
-        f"(up to {WIDTH:.0%}) and the median by {off:+.2f} sd (up to {MEDIAN})",
+        f"(up to {WIDTH:.0%}) and the median by {off:+.2f} sd (up to {MEDIAN})"
     )
+    spread = marginal.spread_ratio - 1
+    if is_off or abs(spread) <= WIDTH:
+        return Finding(level, words)
+    # Where the interval is right it is a long tail, of which a standard deviation tells little.
+    worse = worst([Finding(level, words), Finding("usable", words)])
+    return Finding(worse, f"{words}; its sd is off by {spread:+.0%} (up to {WIDTH:.0%})")
 
 
 def of_sites(marginals: Sequence[Slice]) -> list[Finding]:

@@ -1,5 +1,7 @@
 """Which numbers of which sites does q tell? Marginals by Laplace's method, against exact ones."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -203,6 +205,45 @@ def test_on_the_scale_of_the_site():
         (ours[1] - exact[1]) / np.ptp(exact) * 2 * INTERVAL, abs=2e-3
     )
     assert one.width_ratio == pytest.approx(np.ptp(ours) / np.ptp(exact), rel=2e-3)
+
+
+def overdispersed(y):
+    mu = numpyro.sample("mu", dist.Gamma(1.0, 0.05))
+    k = numpyro.sample("k", dist.Exponential(0.1))
+    numpyro.sample("y", dist.NegativeBinomial2(mu, k).expand([10]).to_event(1), obs=y)
+
+
+def test_a_long_tail_whose_interval_is_right_is_not_good():
+    """Beside quadrature: the sd of mu is a third short, its interval a sixth."""
+    counts = np.array([1, 5, 0, 2, 9, 5, 1, 4, 0, 2])
+    u, v = np.meshgrid(np.linspace(-3, 5, 801), np.linspace(-5, 7, 1201), indexing="ij")
+    mu, k = np.exp(u), np.exp(v)
+    log_p = stats.gamma(1, scale=20).logpdf(mu) + stats.expon(scale=10).logpdf(k) + u + v
+    log_p += sum(stats.nbinom(k, k / (k + mu)).logpmf(count) for count in counts)
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    exact = np.sqrt(np.sum(p * mu**2) - np.sum(p * mu) ** 2)
+
+    approx = lb.laplace(overdispersed, counts)
+    diagnosis = lb.diagnose(approx, KEY, starts=1)
+    of_mu, _ = diagnosis.marginals
+    ours = float(approx.standard_deviation["mu"])
+    assert of_mu.spread_of_number == pytest.approx([exact, ours], rel=0.04)
+    assert of_mu.spread_ratio == pytest.approx(0.69, abs=0.03)
+    assert abs(of_mu.width_ratio - 1) < WIDTH
+    assert diagnosis.level == "usable"
+    assert "its sd is off by -31% (up to 20%)" in diagnosis.verdict
+    assert diagnosis.sites["spread"][0] == of_mu.spread_ratio
+
+
+@pytest.mark.parametrize(
+    ("ratio", "level"),
+    [(0.801, "good"), (0.799, "usable"), (1.199, "good"), (1.201, "usable"), (0.1, "usable")],
+)
+def test_a_standard_deviation_that_is_off_is_usable(ratio, level):
+    one = replace(bell(1.0), spread_of_number=np.array([1.0, ratio]))
+    assert of_site(one).level == level
+    assert ("its sd is off" in of_site(one).words) == (level == "usable")
 
 
 def test_of_a_simplex_it_is_told_in_the_coordinates():
