@@ -220,8 +220,17 @@ def explain_no_maximum(
     if np.any(flat):
         return NotConverged(
             f"The evidence does not depend on {' and '.join(names[flat])}.",
-            causes=["an argument that the model does not use with this likelihood"],
-            remedy="leave it out of hyperparameters.",
+            causes=[
+                "an argument that the model does not use with this likelihood",
+                'one of what the fit holds fixed: the layers before the last (structure="last_layer")',
+            ],
+            remedy="leave it out of hyperparameters"
+            + (
+                "; what is an element of an array stays where a function around the model builds the array from "
+                "those arguments that are to move."
+                if any(name.endswith("]") for name in names[flat])
+                else "."
+            ),
         )
     moved = np.asarray(peak.x - start)
     running = np.abs(moved) > FAR / 2
