@@ -200,7 +200,7 @@ class Refusals:
                 "a posterior that is improper",
             ],
             remedy="give the hyperparameters proper priors, such as HalfNormal of a scale that is plausible; name "
-            f"fewer as over=; or sample everything: lb.nuts(lb.laplace({self.density.name}, ...), key).",
+            "fewer as over=; or sample everything with NumPyro's NUTS.",
         )
 
 

@@ -102,6 +102,8 @@ def _kinks_of(program: Any, moved: set[int]) -> Iterator[str]:
             yield _POOLING
         elif kind in _KINKS:
             yield _KINKS[kind]
+        elif kind == "select_n" and 0 in which:
+            yield "where"
         elif not _SMOOTH.fullmatch(name):
             for value in equation.params.values():
                 inner = getattr(value, "jaxpr", value)

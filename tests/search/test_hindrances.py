@@ -17,7 +17,12 @@ from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 
 RNG = np.random.default_rng(0)
 KINKED = {"relu": jax.nn.relu, "leaky_relu": jax.nn.leaky_relu, "hard_tanh": jax.nn.hard_tanh}
-SMOOTH = {"softplus": jax.nn.softplus, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
+SMOOTH = {
+    "softplus": jax.nn.softplus,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "masked": lambda x: jnp.where(np.arange(3) > 0, x, 0.0),
+}
 
 
 def density_of(activation, likelihood="normal"):
@@ -76,12 +81,18 @@ def maximum(p, x):
     return jnp.maximum(x @ p["a"], 0) @ p["c"]
 
 
+def switched(p, x):
+    hidden = x @ p["a"]
+    return jnp.where(hidden > 0, hidden, 0.1 * hidden) @ p["c"]
+
+
 def narrower(p, x):
     return (jnp.tanh(x @ p["a"]).astype(jnp.float32) @ p["c"].astype(jnp.float32)).astype(float)
 
 
 OTHERS = {
     "a maximum": (maximum, (4, 4), r"a kink \(max\)", True),
+    "a switch": (switched, (4, 4), r"a kink \(where\)", True),
     "single in double precision": (narrower, (4, 4), "layers that compute in float32", False),
     "max pooling": (pooled, (4, 2), r"a kink \(max pooling\)", True),
     "normalisation": (normalised, (4, 4), r"a normalisation \(rsqrt\)", True),
