@@ -1,15 +1,17 @@
 """The evidence by adaptive Gauss-Hermite quadrature: Laplace's method with more than one point."""
 
 from functools import lru_cache
+from warnings import warn
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
+from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.many_points import at_many
-from laplacebook.base.namespace import logsumexp
-from laplacebook.base.pytrees import from_host, on_host
+from laplacebook.base.namespace import Numbers, logsumexp
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 from laplacebook.base.weights import defined
 from laplacebook.fit.require_fit import require_fit, require_proper, warn_of_modes
 from laplacebook.fit.result import LaplaceApproximation
@@ -18,6 +20,7 @@ from laplacebook.model.density import ModelDensity
 
 DIMENSIONS = 5  # at most: a grid in more of them takes too many points
 POINTS = 10**8  # at most
+OUTSIDE = 0.01  # of q: a density that is cut off there by so much is no polynomial times q
 NODES = 200  # at most in one dimension: of more, the outer ones have a weight that underflows
 
 
@@ -52,7 +55,9 @@ def gauss_hermite(
         LaplaceError: the fit failed.
 
     Warns:
-        DoubtfulFit: other modes of it are known, by several starts or a diagnosis, with more than 1 % of the evidence.
+        DoubtfulFit: other modes of it are known, by several starts or a diagnosis, with more than 1 % of the
+            evidence; or more than 1 % of q lies where there is no density (``space="constrained"``), so that the
+            rule sums over a jump.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> from laplacebook import laplace
@@ -82,8 +87,27 @@ def gauss_hermite(
     rule = _rule(number, approx.mode_vector.dtype.name)
     operands = (approx.density, approx.mode_vector, approx.precision, num_points, *rule)
     values = at_many(_at_node, operands, np.arange(number**dimension), progress_bar)
+    if not is_traced(values):
+        _warn_of_an_edge(approx.density.name, values, number, dimension, rule[1])
     log_sum = logsumexp(defined(values, approx.density.name, "points of the grid"))
     return from_host(log_sum + on_host(approx.precision).log_volume())
+
+
+def _warn_of_an_edge(
+    name: str, values: Float[Numbers, " n"], number: int, dimension: int, log_weights: np.ndarray
+) -> None:
+    """Warn where the density ends within q: there a Gauss rule converges slowly, without a sign of it."""
+    outside = np.flatnonzero(np.isneginf(values))
+    of_node = sum(log_weights[outside // number**d % number] for d in range(dimension))
+    share = float(np.exp(of_node).sum())
+    if number > 1 and share > OUTSIDE:
+        warn(
+            f"The log evidence of {name} by quadrature is doubtful: {share:.0%} of the weight is at points without "
+            "density, and a Gauss rule converges slowly across an edge. importance_sampling does not mind one; in the "
+            "unconstrained space a prior's bound is none.",
+            DoubtfulFit,
+            stacklevel=3,
+        )
 
 
 def _at_node(
