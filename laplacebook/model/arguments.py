@@ -21,6 +21,8 @@ from laplacebook.base.pytrees import STATIC, own_copy, register_dataclass
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_arrays import (
+    crossed_rows,
+    is_labelled,
     is_sequence,
     needs_a_column_read,
     no_attribute,
@@ -33,7 +35,9 @@ from laplacebook.model.sharding import Placement, here, placed, placement_of
 from laplacebook.model.single_precision import loses
 from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
 
-# What NumPy and JAX say of lists that they cannot read.
+_BLAMED = (ValueError, TypeError, IndexError, AttributeError, OverflowError)
+# What NumPy and JAX say of lists, and of dicts, that they cannot read.
+_OF_DICTS = ("OrderedDict", "entry not a 2- or 3- tuple")
 _OF_LISTS = ("inhomogeneous shape", "None is not a valid value")
 
 
@@ -68,8 +72,8 @@ class Call:
 
         Raises:
             UnsupportedModel: JAX works in single precision, which cannot hold the data, or knows
-                nothing of a mask that they have; they can be read only once; or it is called within
-                NumPyro's handlers.
+                nothing of a mask that they have; they can be read only once; columns of pandas have the same row
+                labels in different orders; or it is called within NumPyro's handlers.
             TypeError: it is no function.
         """
         _refuse_handlers()
@@ -79,6 +83,10 @@ class Call:
         leaves, structure = jax.tree.flatten(given, _is_read_once)
         if any(map(_is_read_once, leaves)):
             raise _read_once(_named(function, args, kwargs or {}, _is_read_once))
+        if sum(map(is_labelled, leaves)) > 1:
+            crossed = crossed_rows(_named(function, args, kwargs or {}))
+            if crossed is not None:
+                raise crossed
         leaves = [_numbers_of(leaf) for leaf in leaves]
         if any(loses(leaf) for leaf in leaves):
             raise _too_narrow(_named(function, args, kwargs or {}))
@@ -156,7 +164,7 @@ class Call:
         """An error of the function, as one that names the arguments that are no arrays."""
         try:
             yield
-        except (ValueError, TypeError, IndexError, AttributeError, UnsupportedModel) as error:
+        except (*_BLAMED, UnsupportedModel) as error:
             blamed = self._blamed(error)
             if blamed is None:
                 raise
@@ -177,9 +185,12 @@ class Call:
         column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
         if column is None and "Indexer must have integer" in str(error):
             return no_labels(named, error)
+        of_dicts = any(words in str(error) for words in _OF_DICTS)
+        if of_dicts:
+            named = _named(self.function, *self.arguments, lambda x: isinstance(x, dict))
         causes = not_arrays(named) if self._is_of_its_arguments() else []
-        of_lists = isinstance(error, TypeError | AttributeError) or any(
-            words in str(error) for words in _OF_LISTS
+        of_lists = isinstance(error, TypeError | AttributeError | OverflowError) or any(
+            words in str(error) for words in (*_OF_LISTS, *_OF_DICTS)
         )
         if not causes or not (of_lists or (column and not isinstance(error, ValueError))):
             return None

@@ -11,6 +11,7 @@ import numpy as np
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.fingerprint import is_data
 
+_BITS, _BEYOND = 63, "beyond 64 bits"
 _NUMBERS = bool | int | float | complex | np.number | np.bool_
 #: what a list may be of
 _KINDS = (
@@ -47,8 +48,12 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
             found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
         elif isinstance(value, Number) and not isinstance(value, _NUMBERS):
             found[f"argument '{name}' is a {type(value).__name__}"] = None
+        elif isinstance(value, int) and value.bit_length() > _BITS:
+            found[f"argument '{name}' is a whole number {_BEYOND}"] = None
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
+        elif isinstance(value, dict):
+            found[f"argument '{name}' is a dict"] = None
         elif isinstance(value, Iterable) and not is_data(value):
             found[f"argument '{name}' is a {type(value).__name__}, and no array"] = None
     return list(found)
@@ -56,6 +61,12 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
 
 def numbers_in_lists(causes: list[str]) -> str:
     """How to read the numbers in lists, of which ``causes`` says what they are."""
+    if any(_BEYOND in cause for cause in causes):
+        return "it as a real number, float(y)"
+    if any(cause.endswith("is a dict") for cause in causes):
+        return (
+            "the array that is in the dict, such as data['y'], or read it by its name in the model"
+        )
     arrays = "numbers as NumPy or JAX arrays, such as np.asarray(list(y), float)"
     if not any("strings" in cause for cause in causes):
         return arrays
@@ -65,6 +76,32 @@ def numbers_in_lists(causes: list[str]) -> str:
 def needs_a_column_read(value: Any) -> bool:
     """Whether a value is a table, a column or an array that is none of numbers."""
     return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
+
+
+def crossed_rows(named: list[tuple[str, Any]]) -> UnsupportedModel | None:
+    """The error for two columns, or tables, of pandas with the same labels of rows in different orders, or None."""
+    labelled = [(name, value.index) for name, value in named if is_labelled(value)]
+    for i, (name, index) in enumerate(labelled):
+        for other, labels in labelled[:i]:
+            if (
+                len(index) == len(labels)
+                and not index.equals(labels)
+                and index.is_unique
+                and index.isin(labels).all()
+                and labels.isin(index).all()
+            ):
+                return UnsupportedModel(
+                    f"Arguments '{other}' and '{name}' have the same row labels in different orders, and a model reads "
+                    "rows by their position: those of one would meet others of the other.",
+                    causes=["one of the two was sorted or shuffled alone"],
+                    remedy=f"pass {name}.loc[{other}.index], or {name}.to_numpy() if the rows are in the same order.",
+                )
+    return None
+
+
+def is_labelled(value: Any) -> bool:
+    """Whether the rows of a value have labels, as those of a column or a table of pandas have."""
+    return hasattr(value, "to_numpy") and hasattr(value, "index") and hasattr(value.index, "isin")
 
 
 #: by the beginning of a data type, the numbers in a column of pandas or in an array

@@ -148,6 +148,12 @@ def test_both_site_and_argument_are_in_the_message():
         (np.array([1.0, 2.0], object), "an array of object values"),
         (np.array(["a", "b"]), "argument 'features' is an array of str"),
         ("ab", "argument 'features' is a string"),
+        (
+            10**20,
+            "(a) argument 'features' is a whole number beyond 64 bits What to do: pass it as a",
+        ),
+        ({"a": 1.0}, "(a) argument 'features' is a dict What to do: pass the array that is in the"),
+        ({"a": np.ones(2)}, "(a) argument 'features' is a dict"),
         (np.array([1.0, 2.0j]), "'y' is a complex number"),
     ],
 )
@@ -189,6 +195,20 @@ def test_a_column_of_a_data_frame_is_named():
     column = pytest.importorskip("pandas").Series(["a", "b"])
     with pytest.raises(lb.UnsupportedModel, match="'features' is a pandas Series"):
         lb.laplace(model, column)
+
+
+def test_rows_of_pandas_that_are_crossed_are_refused():
+    w = np.array([0.5, -1.0])
+    table = pd.DataFrame(np.arange(8.0).reshape(4, 2), index=list("abcd"))
+    y = pd.Series(table.to_numpy() @ w, index=table.index, name="y")
+    read = functools.partial(lb.laplace, lambda x, y: regression(jnp.asarray(x), y))
+    np.testing.assert_array_equal(read(table, y).log_evidence, read(table, y.copy()).log_evidence)
+    with pytest.raises(lb.UnsupportedModel, match=r"'x' and 'y' have the same row labels in") as e:
+        read(table, y.sort_values())
+    assert "pass y.loc[x.index], or y.to_numpy()" in " ".join(str(e.value).split())
+    # By position, as the model reads them: of other labels, of none, or without a name of their own.
+    for other in (y[::-1].to_numpy(), y[::-1].reset_index(drop=True), y[::-1].rename(str.upper)):
+        assert read(table, other).log_evidence != read(table, y).log_evidence
 
 
 def test_an_error_of_the_model_itself_is_passed_on():
