@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution, Independent
@@ -53,17 +54,49 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     if infinite:
         at_site = float(log_probs[infinite[0]["name"]])
         return _no_density(infinite[0], at_site, at, arguments, or_in_double(u))
+    return _no_derivative(density, u, at)
+
+
+def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> NonFinite:
+    zeros = _zeros_to_blame(density, u)
+    remedy = f"pass start= with values of the latent sites away from that point.{or_in_double(u)}"
+    if zeros:
+        name = zeros[0][0]
+        remedy = (
+            f"give the rows with a zero in {name} a term of their own, and the function another number there, such as "
+            f"jnp.where({name} > 0, d.cdf(jnp.where({name} > 0, {name}, 1.0)), 0.0)."
+        )
     return NonFinite(
         f"The {density.function} is finite at the point where the search stood, {at}, but a derivative of it "
         "is not.",
         causes=[
+            *(
+                f"argument '{name}' is 0, first at {place}: with another number there the derivatives are finite, so "
+                "that a log, a root or a distribution function is taken of it"
+                for name, place in zeros
+            ),
             "sqrt, abs, log or a norm at zero",
             "an overflow within the model",
             f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
         ],
-        remedy=f"pass start= with values of the latent sites away from that point.{or_in_double(u)}"
-        + integrate_out(density),
+        remedy=remedy + ("" if zeros else integrate_out(density)),
     )
+
+
+def _zeros_to_blame(density: ModelDensity, u: Float[Array, " D"]) -> list[tuple[str, list[int]]]:
+    """Real arguments with zeros that alone leave derivatives without a value, and where the first zero is."""
+    arrays, found = density.call.arrays, []
+    for i, (name, x) in enumerate(zip(density.call.array_names, arrays, strict=True)):
+        zero = np.asarray(x) == 0
+        if not jnp.issubdtype(x.dtype, jnp.floating) or not zero.any():
+            continue
+        least = np.min(np.abs(np.asarray(x)), where=~zero, initial=1.0)
+        others = [jnp.where(zero, least / 2, x) if k == i else one for k, one in enumerate(arrays)]
+        other = ModelDensity(density.call.with_arrays(others), density.space)
+        slope = jax.grad(lambda u, other=other: other.loss(u)[0])
+        if all(np.all(np.isfinite(d)) for d in jax.jvp(slope, (u,), (jnp.ones_like(u),))):
+            found.append((name, np.argwhere(zero)[0].tolist()))
+    return found
 
 
 def require_entries(density: ModelDensity) -> None:
