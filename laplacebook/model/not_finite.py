@@ -59,7 +59,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
 
 def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> NonFinite:
     zeros = _zeros_to_blame(density, u)
-    remedy = f"pass start= with values of the latent sites away from that point.{or_in_double(u)}"
+    remedy = "pass start= with values of the latent sites away from that point."
     if zeros:
         name = zeros[0][0]
         remedy = (
@@ -79,7 +79,7 @@ def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> Non
             "an overflow within the model",
             f"a {density.function} without bound: the scale of a centred hierarchical prior goes to zero",
         ],
-        remedy=remedy + ("" if zeros else integrate_out(density)),
+        remedy=remedy + or_in_double(u) + ("" if zeros else integrate_out(density)),
     )
 
 
