@@ -53,7 +53,23 @@ def mean_of_weights(weights: Float[Numbers, " S"], k: float) -> Estimate:
     estimate = log_mean(weights)
     if k > usable_below(weights.size):
         return Estimate(estimate.value, from_host(np.full(np.shape(estimate.value), np.inf)))
-    return estimate
+    wider = of_heavy_tail(k, weights.size)
+    if wider == 1:
+        return estimate
+    return Estimate(estimate.value, from_host(wider * on_host(estimate.standard_error)))
+
+
+def of_heavy_tail(k: float, num_samples: int) -> float:
+    """By how much the spread of S weights understates the error of their mean: S^(k - 1/2), for k above 1/2.
+
+    There their variance is infinite, and the error falls as S^(k - 1), not as S^(-1/2) (Vehtari et al. 2024, section
+    3.2.3): the draws that would tell the spread are mostly not among the S.
+
+    Args:
+        k: Pareto k-hat of the weights; NaN where it is not known, and nothing is added.
+        num_samples: S.
+    """
+    return float(num_samples ** (k - GOOD)) if k > GOOD else 1.0
 
 
 def estimate_of(weights: Float[Numbers, " S"]) -> Estimate:

@@ -12,7 +12,7 @@ from laplacebook.base.estimate import FEWEST
 from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
-from laplacebook.base.weights import FEW, defined, pareto_k, usable_below
+from laplacebook.base.weights import FEW, defined, of_heavy_tail, pareto_k, usable_below
 from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.resampled import ResampledApproximation
 from laplacebook.beyond.weighted_draws import TOGETHER, weighted_draws
@@ -74,6 +74,8 @@ def mean_over_draws(
     pairs = zip(values.T, away.T, strict=True)
     tails = [log_weights, *(_contributions(*pair, log_weights) for pair in pairs)]
     judged = [(_tail(logs), usable_below(len(logs))) for logs in tails]
+    of_weights, *of_each = (k for k, _ in judged)
+    wider = np.array([of_heavy_tail(max(of_weights, k), number) for k in of_each])
     k, allowed = max(judged, key=lambda pair: pair[0] - pair[1])
     if k > allowed:
         raise LaplaceError(
@@ -85,7 +87,7 @@ def mean_over_draws(
     groups = (weights[:, None] * away).reshape(-1, drawn.together, values.shape[1])
     parts = np.abs(groups.sum(axis=1))
     squares = np.sum(parts**2, axis=0)
-    error = np.sqrt(squares * len(parts) / max(len(parts) - 1, 1))
+    error = wider * np.sqrt(squares * len(parts) / max(len(parts) - 1, 1))
     told = (parts.sum(axis=0) ** 2 >= FEWEST * squares) & (squares > 0)
     if varies(density, g, a_point(approx)):
         error = np.where(told, error, np.inf)

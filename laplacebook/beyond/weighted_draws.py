@@ -15,7 +15,13 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision
-from laplacebook.base.weights import defined, mean_of_weights, pareto_k, pareto_smoothed
+from laplacebook.base.weights import (
+    defined,
+    mean_of_weights,
+    of_heavy_tail,
+    pareto_k,
+    pareto_smoothed,
+)
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import between_nodes
@@ -79,7 +85,8 @@ class WeightedDraws(NamedTuple):
             k: Pareto k-hat of the weights.
         """
         mean = mean_of_weights(self.log_weights, k)
-        error = max(float(mean.standard_error), float(log_mean(self._groups).standard_error))
+        of_groups = float(log_mean(self._groups).standard_error) * of_heavy_tail(k, len(self.u))
+        error = max(float(mean.standard_error), of_groups)
         return Estimate(mean.value, float(np.hypot(error, self.rounding)))
 
     @property
@@ -141,7 +148,7 @@ def weighted_draws(
     heights = at_many(_log_joint, (approx.density,), u, progress_bar)
     log_weights = np.asarray(heights, float) - log_q
     weights = defined(log_weights, approx.density.name, "draws")
-    return WeightedDraws(u, weights, 1, _rounding(np.asarray(heights)))
+    return WeightedDraws(u, weights, 1, _rounding(np.asarray(heights), weights))
 
 
 def components_of(
@@ -214,11 +221,13 @@ def _nested(fit: NestedApproximation, key: Key[Array, ""], number: int) -> Weigh
     log_q = np.logaddexp.reduce(log_q) - np.log(len(log_q)) + points.log_density[chosen][index]
     weights = defined(log_joint - log_q, fit.density.name, "draws")
     of_density = 0.0 if isinstance(fit.grid, Grid) else fit.grid.error
-    rounding = float(np.hypot(_rounding(log_joint), of_density))
+    rounding = float(np.hypot(_rounding(log_joint, weights), of_density))
     bounded = not isinstance(fit.grid, Chains) and fit.pareto_k <= 0
     return WeightedDraws(u, weights, TOGETHER, rounding, bounded)
 
 
-def _rounding(heights: Float[np.ndarray, " S"]) -> float:
-    finite = heights[np.isfinite(heights)]
-    return float(jnp.finfo(jnp.result_type(float)).eps) * float(np.max(abs(finite), initial=0))
+def _rounding(heights: Float[np.ndarray, " S"], log_weights: Float[np.ndarray, " S"]) -> float:
+    """Of the log joint at the draws that carry the weights: that of others counts as little as they do."""
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    carrying = log_weights > np.max(log_weights) + log(eps)
+    return eps * float(np.max(abs(heights[carrying]), initial=0))

@@ -60,7 +60,9 @@ def importance_sampling(
         An :class:`Estimate` of log p(D). Its error is infinite where fewer than ten effective draws
         carry the sum, or where Pareto k-hat of the weights says that no error can be told from them
         (above 0.7, or less for few draws; not looked at for fewer than 25 draws, nor within a
-        compiled program). Of few draws a finite error, too, tends to be too small.
+        compiled program). For k-hat above 0.5 their variance is infinite, and the error is S^(k-hat - 1/2) times what
+        their spread tells, as such a mean converges (Vehtari et al. 2024). Of few draws a finite error, too, tends to
+        be too small.
 
     Raises:
         ValueError: ``num_samples`` is not a positive integer, there is no such proposal, or

@@ -317,14 +317,15 @@ class ModelDensity:
     def log_joint(self, u: Coordinates) -> Float[Array, ""]:
         """log p(D, theta) wherever u is, as an integral over R^D needs it.
 
-        Minus infinity where the prior or the data have no support, NaN where a parameter of a
-        distribution is not valid: the model says nothing about such a point.
+        Minus infinity where the prior or the data have no support, or no value at its very end, as of a rate of 0;
+        NaN where a parameter of a distribution is not valid: the model says nothing about such a point.
         """
         trace, log_probs = self.trace(u)
         terms = self._terms(trace, log_probs, u)
         outside = jnp.isneginf(terms.log_prior) | jnp.any(terms.room < 0)
-        log_likelihood = where_defined(trace, terms.log_likelihood)
-        return jnp.where(outside, -jnp.inf, log_likelihood + terms.log_prior)
+        value = where_defined(trace, terms.log_likelihood) + terms.log_prior
+        outside |= jnp.any(terms.room == 0) & jnp.isnan(value)
+        return jnp.where(outside, -jnp.inf, value)
 
     def draw_log_likelihood(self, key: Key[Array, ""]) -> Float[Array, ""]:
         """log p(D | theta) at a draw of theta from the prior; the mean of p(D | theta) is p(D).

@@ -20,6 +20,7 @@ _REACH = 12  # of them, at most
 _NEGLIGIBLE = 10  # nats below the highest
 _SMALL = 4  # of them, where the reach ends
 _FLAT = 1e-3  # of the largest curvature: less does not carry a step
+_HALVINGS = 7  # of a step, to an edge of the support
 _STEPS = 10  # of Newton's method at one value of the coordinate
 _CLOSE = 1e-2  # nats above the minimum: a parabola tells the rest to a thousandth of it
 _DRAWS = 8  # of q, by which coordinates are chosen
@@ -28,6 +29,7 @@ _FINE = 20  # points between two values, for masses
 _NUMBERS = 121  # values of a number of a site, for its standard deviation
 
 Marginals = tuple[Slice, ...]
+Heights = tuple[np.ndarray, np.ndarray]  # distances from the mode, and the log marginal there
 
 
 def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) -> Marginals | None:
@@ -134,20 +136,46 @@ def _least_gaussian(
     return np.sort(np.concatenate(chosen)).tolist()
 
 
-def _outwards(
-    look_at: Callable[[np.ndarray], Seen], way: np.ndarray, j: int
-) -> Float[np.ndarray, " G"]:
+def _outwards(look_at: Callable[[np.ndarray], Seen], way: np.ndarray, j: int) -> Heights:
     """The log marginal from the mode outwards; its last value is NaN if it cannot be told."""
     others = np.arange(way.size) != j
     here, before, heights = np.zeros(way.size), -_STEP * way, list[float]()
     while len(heights) <= _REACH / _STEP:
         height, there = _given(look_at, here, others)
+        if heights and np.isneginf(height):
+            at, height = _last_inside(look_at, before, here, others)
+            return _from_mode([*heights, height], at)
         heights.append(height)
         if not height >= max(heights) - _NEGLIGIBLE:
-            return np.array(heights)
+            return _from_mode(heights)
         # Where the others went last, they go on; the coordinate itself by one step.
         here, before = 2 * there - before, there
-    return np.array(heights if height < max(heights) - _SMALL else [*heights, np.nan])
+    return _from_mode(heights if height < max(heights) - _SMALL else [*heights, np.nan])
+
+
+def _last_inside(
+    look_at: Callable[[np.ndarray], Seen],
+    inside: np.ndarray,
+    outside: np.ndarray,
+    others: np.ndarray,
+) -> tuple[float, float]:
+    """How much of a step leads to the edge of the support, and the log marginal there; minus infinity if none does."""
+    low, high, last = 0.0, 1.0, -np.inf
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        height, _ = _given(look_at, inside + middle * (outside - inside), others)
+        if np.isfinite(height):
+            low, last = middle, height
+        else:
+            high = middle
+    return low, last
+
+
+def _from_mode(heights: Sequence[float], last_step: float = 1.0) -> Heights:
+    """With the distances from the mode, in equal steps but for the last one."""
+    t = _STEP * np.arange(len(heights))
+    t[1:][-1:] -= _STEP * (1 - last_step)
+    return t, np.array(heights)
 
 
 def _given(
@@ -188,14 +216,20 @@ def _descent(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return axes @ (axes.T @ gradient / np.maximum(abs(bends), _FLAT * abs(bends).max()))
 
 
-def _joined(name: str, left: np.ndarray, right: np.ndarray) -> Slice:
-    from scipy.interpolate import CubicSpline  # slow to import
+def _joined(name: str, left: Heights, right: Heights) -> Slice:
+    from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import
 
-    heights = np.concatenate([left[:0:-1], right])
-    t = _STEP * np.arange(1 - len(left), len(right))
+    t, heights = (
+        np.concatenate([sign * a[:0:-1], b])
+        for sign, a, b in zip((-1, 1), left, right, strict=True)
+    )
     if np.isnan(heights).any():
         return Slice(name, np.array([-1.0, 1.0]), np.full(2, np.nan))
     inner = np.isfinite(heights)
-    fine = np.linspace(t[inner][0], t[inner][-1], _FINE * (inner.sum() - 1) + 1)
-    density = np.exp(CubicSpline(t[inner], heights[inner] - heights.max())(fine))
+    t, heights = t[inner], heights[inner]
+    fine = np.linspace(t[0], t[-1], _FINE * (len(t) - 1) + 1)
+    # Towards an edge the density may fall steeply within a short step, where a cubic spline would overshoot.
+    even = np.ptp(np.diff(t)) < _STEP / 2**_HALVINGS
+    curve = (CubicSpline if even else PchipInterpolator)(t, heights - heights.max())
+    density = np.exp(curve(fine))
     return Slice(name, fine, density / np.trapezoid(density, fine))

@@ -11,6 +11,7 @@ from laplacebook.trust.slices import INTERVAL, Slice
 LEVELS = ("good", "usable", "bad")
 
 EVIDENCE = (0.1, log(2))  # off by a factor of 1.1; of 2, which moves a Bayes factor by a class
+_CHANCE = 0.2  # of it at most: an error of importance sampling may be large itself
 SKEWNESS = (0.5, 1.0)  # Bulmer 1979: fairly symmetrical below, highly skewed above
 SAMPLE_SIZE = 0.8  # of the draws: posterior means are then within half a standard deviation
 ELSEWHERE = 0.01  # of the evidence, held by other modes
@@ -81,7 +82,13 @@ def of_evidence(difference: Estimate, whose: str = "Laplace's") -> Finding:
     value, error = float(difference.value), float(difference.standard_error)
     if not isfinite(error):
         return Finding("bad", "importance sampling cannot check the log evidence")
-    level = _graded(abs(value) - 2 * error, *EVIDENCE)
+    if error > EVIDENCE[1]:
+        return Finding(
+            "bad", f"importance sampling cannot check the log evidence: off by {difference}"
+        )
+    level = _graded(abs(value) - min(2 * error, _CHANCE), *EVIDENCE)
+    if level == "good" and error > _CHANCE:
+        return Finding("usable", f"{whose} log evidence is off by {difference}, which tells little")
     bounds = {"good": "within 0.1", "usable": "beyond 0.1", "bad": "beyond log 2"}
     return Finding(level, f"{whose} log evidence is off by {difference} ({bounds[level]})")
 

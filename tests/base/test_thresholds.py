@@ -64,7 +64,14 @@ NO_ENDS = Refused(ValueError, "no ends that can be told apart")
 
 THRESHOLDS = {
     "ten effective draws": (of_equal, (10, np.sqrt(990 / 9990)), (9, np.inf)),
-    "k-hat of a thousand weights": (told, (0.666, SPREAD), (0.667, np.inf), (np.nan, SPREAD)),
+    "k-hat of a thousand weights": (
+        told,
+        (0.5, SPREAD),
+        (0.6, SPREAD * 1000**0.1),
+        (0.666, SPREAD * 1000**0.166),
+        (0.667, np.inf),
+        (np.nan, SPREAD),
+    ),
     "one percent above equal weights": (lump, (0.0099, -np.inf), (0.0101, np.inf)),
     "a tail that reaches its first quarter": (
         largest,

@@ -7,7 +7,7 @@ import pytest
 from arviz_stats.base.array import array_stats
 
 import laplacebook as lb
-from laplacebook.base.weights import defined, pareto_k, usable_below
+from laplacebook.base.weights import defined, mean_of_weights, of_heavy_tail, pareto_k, usable_below
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
@@ -73,3 +73,19 @@ def test_an_overflow_in_single_precision_recommends_double(kind, told):
     with pytest.raises(lb.NonFinite, match="NaN or infinite at 1 of 2 points") as refused:
         defined(np.array([0, np.nan], kind), "rates", "points")
     assert ("numpyro.enable_x64()" in str(refused.value)) == told
+
+
+def test_the_error_of_a_mean_without_variance_holds_the_truth():
+    """Weights of a Pareto law whose mean is known: of those runs whose k-hat passes, that missed the tail."""
+    rng, k, number = np.random.default_rng(0), 0.65, 4000
+    off = []
+    for _ in range(150):
+        weights = -k * np.log(rng.random(number))
+        found = mean_of_weights(weights, pareto_k(weights))
+        if np.isfinite(found.standard_error):
+            off.append((found.value + np.log(1 - k)) / found.standard_error)
+    assert 75 < len(off) < 120
+    assert np.mean(np.abs(off) < 2) > 0.82  # by the spread alone 0.75
+    assert of_heavy_tail(0.5, number) == of_heavy_tail(-np.inf, number) == 1
+    assert of_heavy_tail(np.nan, number) == 1
+    assert of_heavy_tail(0.6, 10_000) == pytest.approx(10**0.4)

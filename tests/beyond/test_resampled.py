@@ -106,3 +106,18 @@ def test_smoothed_weights_are_those_of_the_fitted_tail():
     equal, k = pareto_smoothed(np.zeros(100))
     assert k == -np.inf
     assert equal == pytest.approx(-np.log(100))
+
+
+def test_a_draw_without_weight_has_no_rounding():
+    """Beside a scale of zero the log joint is -1e30, or lower: the error of the evidence is not that of such a draw."""
+
+    def extremes(y):
+        m = numpyro.sample("m", dist.Normal(0, 100))
+        s = numpyro.sample("s", dist.HalfCauchy(10))
+        numpyro.sample("y", dist.Gumbel(m, s).expand([8]).to_event(1), obs=y)
+
+    y = np.array([30.0, 42, 55, 38, 61, 90, 33, 47])
+    fit = lb.laplace(extremes, y, space="constrained")
+    found = lb.resampled(fit, jax.random.key(1), 4_000).importance_log_evidence
+    assert found.standard_error < 0.1
+    assert abs(found.value + 37.9275) < 4 * found.standard_error  # by a grid

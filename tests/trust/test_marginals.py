@@ -122,6 +122,35 @@ def test_a_support_ends_it():
         assert np.allclose(told(marginal), exact, atol=0.02)
 
 
+@pytest.mark.parametrize("y", [0.0, 0.2, 0.45])
+def test_a_bound_between_two_steps_is_found(y):
+    """Of a Gaussian that a bound cuts off the median, the interval and the sd are in closed form."""
+
+    def bounded(y):
+        m = numpyro.sample("m", dist.Uniform(-0.5, 10))
+        numpyro.sample("y", dist.Normal(m, 0.5), obs=y)
+
+    (one,) = marginals(lb.laplace(bounded, jnp.array(y), space="constrained"))
+    exact = stats.truncnorm((-0.5 - y) / 0.5, (10 - y) / 0.5, y, 0.5)
+    low, middle, high = exact.ppf([0.05, 0.5, 0.95])
+    assert one.width_ratio == pytest.approx(INTERVAL / (high - low), abs=5e-3)
+    assert one.median_off == pytest.approx((y - middle) / (high - low) * 2 * INTERVAL, abs=5e-3)
+    assert one.spread_ratio == pytest.approx(0.5 / exact.std(), abs=0.015)
+
+
+def test_a_mode_beside_a_bound_where_the_rate_is_zero():
+    """There NumPyro's exponential has no value; a diagnosis counts the point as outside, and no error comes of it."""
+
+    def waiting(y):
+        rate = numpyro.sample("rate", dist.Gamma(1.0, 1.0))
+        numpyro.sample("y", dist.Exponential(rate).expand([4]).to_event(1), obs=y)
+
+    approx = lb.laplace(waiting, np.linspace(0.1, 2, 4), space="constrained")
+    assert approx.density.log_joint(jnp.zeros(1)) == -np.inf
+    assert approx.mode_vector[0] == pytest.approx(2 * approx.standard_deviation["rate"])
+    assert lb.diagnose(approx, KEY, 400, starts=1).level in ("usable", "bad")
+
+
 def test_not_known_where_the_others_have_no_mode():
     def opens(x):  # beyond x[0] = 1 it grows with x[1]
         return -(x[0] ** 2) / 2 - (1 - x[0]) * x[1] ** 2 / 2
@@ -136,7 +165,8 @@ def test_not_known_where_the_others_have_no_mode():
 
 
 def test_not_known_from_the_mode_on():
-    nowhere = module._joined("a", np.array([np.nan]), np.array([np.nan]))
+    side = np.zeros(1), np.array([np.nan])
+    nowhere = module._joined("a", side, side)
     assert np.isnan(nowhere.mean) and np.isnan(nowhere.mass(INTERVAL))
 
 

@@ -45,6 +45,12 @@ def test_evidence():
         ["good"] * 2 + ["usable"] * 3 + ["bad"] * 2
     )
     assert level(0.7, 0.01) == "usable"  # within its error
+    assert [level(0.0, error) for error in (0.19, 0.21, 0.69, 0.7, 2e7)] == (
+        ["good"] + ["usable"] * 2 + ["bad"] * 2
+    )
+    assert [level(value, 0.15) for value in (0.29, 0.31, 0.88, 0.9)] == (
+        ["good"] + ["usable"] * 2 + ["bad"]  # of an error that is large itself 0.2 at most
+    )
     assert level(0.0, np.inf) == "bad"
 
 
