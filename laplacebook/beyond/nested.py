@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from laplacebook.base.checks import require_numbers
-from laplacebook.base.errors import NotConverged
+from laplacebook.base.errors import LaplaceError, NotConverged
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision, is_eager, uncollected
 from laplacebook.beyond.chains import Chains
@@ -45,6 +45,8 @@ _GROWTH = 2**0.25  # of the number of points with that, for each hyperparameter,
 _LONG_TAILED = (1.0, 1.25)
 _SMALL = {"dense": 8000, "sparse": 1000}  # points, whatever they hold
 _NUMBERS = 2**26  # of the Cholesky factors of all points: 512 MiB
+# Conditional standard deviations, by which skewness moves a fixed effect: its sd was then 5 to 35 % short.
+_FIXED = 0.4
 _RISK = (
     1e-3  # of the mass, beside points at which the effects have no mode; or of the points of chains
 )
@@ -105,7 +107,9 @@ def nested(
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine, but for what is normal in each
     group given other sites (the bend of a curve, the logarithm of a variance), where these are too many for
-    a grid; where there is none, the sites on which another one's prior depends.
+    a grid; where there is none, the sites on which another one's prior depends. And beside one hyperparameter
+    a fixed effect, such as the intercept of rare counts, if skewness moves its mean given that by more than 0.4
+    conditional standard deviations, and there is no doubt of the result.
 
     With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
     :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins where the modes of its
@@ -173,7 +177,25 @@ def nested(
     density = ModelDensity.of(model, args, kwargs)
     names = hyperparameters_of(density, over)
     require_entries(density)
-    return _Search(density, names, structure).result()
+    fit = _Search(density, names, structure).result()
+    return fit if over is not None else _with_fixed_effect(fit, structure)
+
+
+def _with_fixed_effect(fit: NestedApproximation, structure: str) -> NestedApproximation:
+    """With the fixed effect in the grid that skewness moves farthest beside one hyperparameter, if that is better."""
+    sites, (of_hyper, of_effects) = fit.density.sites, fit.effects.places
+    of_site = np.repeat(np.arange(len(sites)), [site.size for site in sites])[of_effects]
+    alone = np.array([site.size == 1 for site in sites])[of_site]
+    shifts = np.where(alone, abs(fit.skewed.shifts), 0)
+    if of_hyper.size > 1 or shifts.max() <= _FIXED:
+        return fit
+    beside = sites[of_site[np.argmax(shifts)]].name
+    try:
+        names = hyperparameters_of(fit.density, [*fit.over, beside])
+        other = _Search(fit.density, names, structure).result()
+    except LaplaceError:
+        return fit  # with its own doubt, if it has one
+    return fit if other.doubt_at_a_glance else other
 
 
 class _Search(Refusals):

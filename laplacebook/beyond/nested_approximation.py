@@ -239,10 +239,11 @@ class NestedApproximation(ByDraws):
 
         That the effects given the hyperparameters have other modes with a hundredth of their mass or more, by a few
         searches. That a hundredth of their draws lies beyond a bound. That the skewness of an effect given the
-        hyperparameters moves its mean by more than one of its conditional standard deviations from the mode: the
+        hyperparameters moves its mean by more than 0.75 of its conditional standard deviations from the mode: the
         correction for it is of first order, and not to be trusted so far. That the correction by mean ratios moves the
         mean or the standard deviation of a hyperparameter by more than half of one, or a quarter where :attr:`pareto_k`
-        is above 0.75: then a few of the pairs of draws decide. Or that :attr:`pareto_k` is above 0.8: the mean of the
+        is above 0.75: then a few of the pairs of draws decide; or that it leaves the log evidence an error above 0.25.
+        Or that :attr:`pareto_k` is above 0.8: the mean of the
         ratios hardly exists (unless all are equal to 10 %, as where rounding alone parts them). Below that it is no
         such reason by itself: it is of all effects together, so in hundreds of them small errors add up where each
         marginal is right. Of more than 500 sparse effects it is none above 0.8 either, but that a correction to second

@@ -11,7 +11,8 @@ from laplacebook.beyond.skewed_effects import HOPELESS, SkewedEffects
 _BEYOND = 0.03  # of the mass
 _EVEN = 0.1  # nats: ratios that differ by less have no tail that matters, as those of rounding
 _OUTSIDE = 0.01  # of the draws
-_SHIFT = 1.0  # conditional standard deviations: the expansion is of first order
+_SHIFT = 0.75  # conditional standard deviations: the expansion is of first order
+_ERROR = 0.25  # nats, of the log evidence by the draws that correct it
 _UNEVEN = 0.75  # k-hat: above it half as far
 _LED = 0.5  # standard deviations of a hyperparameter, by the correction: robust trends then are off by up to 0.25
 _MOVED = 0.25  # standard deviations of a hyperparameter, by a correction that is not made
@@ -36,15 +37,22 @@ def doubt_of(
     shifts = abs(skewed.shifts)
     if shifts.max() > _SHIFT:
         name = effects.density.coordinate_names()[effects.places[1][np.argmax(shifts)]]
+        alone = [site.name for site in effects.density.sites if site.size == 1]
+        # Beside one hyperparameter nested has tried that.
+        more = name in alone and effects.places[0].size > 1
+        told = f"; over={[*effects.over, name]} integrates it numerically" if more else ""
         return (
-            f"skewness moves the mean of {name} by {shifts.max():.1f} conditional standard deviations, too far "
-            "for a correction of first order"
+            f"skewness moves the mean of {name} by {shifts.max():.2g} conditional standard deviations, too far "
+            f"for a correction of first order{told}"
         )
     if skewed.led > (_LED if skewed.pareto_k <= _UNEVEN else _LED / 2):
         return (
             f"the correction by mean ratios moves {over} by {skewed.led:.1f} standard deviations, too far "
             "for ratios to a Gaussian"
         )
+    error = skewed.evidence_error(grid.place)
+    if error > _ERROR:
+        return f"the draws that correct the log evidence leave it an error of {error:.1g}, so uneven are they"
     by_ratios = skewed.expansion is None or size <= MANY
     far = by_ratios and np.ptp(skewed.log_ratios) > _EVEN
     if moved > _MOVED or (skewed.pareto_k > HOPELESS and far):

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-from laplacebook.base.weights import pareto_k
+from laplacebook.base.weights import of_heavy_tail, pareto_k
 from laplacebook.beyond.along_lines import FINE, FLOOR, Lines, image_of, interpolated
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
@@ -186,7 +186,8 @@ class SkewedEffects:
         here, there = self._terms(places, places)
         left = np.exp(self.log_ratios - self.correction(places)[self.index])
         of_pairs = np.linalg.lstsq(here.T, shares(self.nodes.log_marginal) @ there, rcond=None)[0]
-        return float(left.std() * np.linalg.norm(of_pairs))
+        wider = of_heavy_tail(self.pareto_k, len(left))
+        return float(wider * left.std() * np.linalg.norm(of_pairs))
 
     @cached_property
     def led(self) -> float:

@@ -204,7 +204,7 @@ def diagnose(
       theta     0.398  1.074
       density on the principal axes, sd in those of q (a Gaussian: skewness 0, sd 1)
       Pareto k-hat 0.52, effective sample size 3,701 of 4,000 draws
-      log evidence -4.7301 (Laplace), -4.703 ± 0.004 (importance sampling)
+      log evidence -4.7301 (Laplace), -4.703 ± 0.005 (importance sampling)
       Laplace approximation of coin, unconstrained space, D = 1, 8 starts
       next: lb.skewed(approx): moves means and quantiles towards the longer tail
       next: lb.resampled(approx, key): weights put all of it right, if their k-hat allows

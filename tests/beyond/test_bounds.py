@@ -120,6 +120,9 @@ def test_draws_without_density_tell_no_slope():
     mean = np.sum(density * m)
     sd = np.sqrt(np.sum(density * m**2) - mean**2)
     fit = lb.nested(rare, EXPOSURE, EVENTS)
-    assert fit.mean["middle"] == pytest.approx(mean, abs=0.5 * sd)
-    assert fit.standard_deviation["middle"] == pytest.approx(sd, rel=0.1)
-    assert fit.doubt is not None
+    assert fit.mean["middle"] == pytest.approx(mean, abs=0.05 * sd)
+    assert fit.standard_deviation["middle"] == pytest.approx(sd, rel=0.05)
+    assert fit.doubt is None and set(fit.over) == {"middle", "scale"}
+    given_the_scale = lb.nested(rare, EXPOSURE, EVENTS, over="scale")
+    assert given_the_scale.mean["middle"] == pytest.approx(mean, abs=0.5 * sd)
+    assert given_the_scale.doubt is not None
