@@ -3,16 +3,28 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
 
+from laplacebook.base.errors import NotConverged, NotPositiveDefinite
 from laplacebook.base.namespace import namespace
-from laplacebook.base.pytrees import from_host, on_host
+from laplacebook.base.pytrees import from_host, is_traced, on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.fit.laplace import approximate
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import LikelihoodDensity
+from laplacebook.fit.summary import own_numbers
+from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.search import search
+
+_WIDE = 10.0  # of a logarithm: a number of which the likelihood does not know the power of ten
+_DOWN = np.array([0.0, -3.0, -6.0])  # of it
+# Of the logarithm of what is next to zero, up to any number.
+_UP = np.arange(6.0, 49.0, 6.0)
+_SMALL = 0.01  # of a number, where it counts as zero
+_LEVEL = 0.01  # nats
+_MOST = 64  # numbers that are looked at
 
 
 def maximum_likelihood(
@@ -53,7 +65,8 @@ def maximum_likelihood(
         ValueError: ``space`` has no such value, or ``start`` does not fit the latent sites.
         UnsupportedModel: no latent site, a discrete one, a plate that subsamples, random numbers.
         NonFinite: the log likelihood is not finite where the search begins.
-        NotConverged: the maximum is not attained: it is at the edge of the support or at infinity.
+        NotConverged: the maximum is not attained: it is at the edge of the support, as of a scale of effects that are
+            not there, or at infinity.
         NotPositiveDefinite: the data do not determine all latent sites.
 
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
@@ -65,7 +78,55 @@ def maximum_likelihood(
     >>> print(f"{fit.mode['theta']:.4f} ± {fit.standard_deviation['theta']:.4f}")  # 8/9
     0.8889 ± 0.1048
     """
-    return approximate(LikelihoodDensity.of(model, args, kwargs, space), start, throw=throw)
+    density = LikelihoodDensity.of(model, args, kwargs, space)
+    try:
+        fit = approximate(density, start, throw=throw)
+    except (NotConverged, NotPositiveDefinite) as refused:
+        begin = None if start is None else density.start(start)
+        at_zero = _best_at_zero(density, search(density, begin).last, np.arange(density.dimension))
+        if at_zero is None:
+            raise
+        raise at_zero from refused
+    if throw and not is_traced(fit):
+        wide = np.flatnonzero(np.asarray(fit.precision.diagonal_of_inverse()) > _WIDE**2)
+        at_zero = _best_at_zero(density, fit.mode_vector, wide)
+        if at_zero is not None:
+            raise at_zero
+    return fit
+
+
+def _best_at_zero(
+    density: ModelDensity, u: Float[Array, " D"], which: Int[np.ndarray, " n"]
+) -> NotConverged | None:
+    """The error for a number that fits best at zero, as a scale of effects that are not there; None if none is seen."""
+    if density.space != "unconstrained":
+        return None
+    names, ways = density.coordinate_names(), _DOWN[:, None, None] * np.eye(density.dimension)
+    for j in which[:_MOST].tolist():
+        points = u + jnp.asarray(ways[:, j], u.dtype)
+        numbers = np.asarray(own_numbers(density, points))[:, j]
+        here, near, far = (float(_log_likelihood_at(density, point)) for point in points)
+        falls = numbers[0] > 0 and 0 <= numbers[2] < _SMALL * numbers[0]
+        rounding = float(jnp.finfo(u.dtype).eps) ** 0.5 * (1 + abs(here))
+        level = far >= here - rounding and abs(far - near) <= rounding + _LEVEL
+        if falls and level and _depends(density, u, j, here):
+            return NotConverged(
+                f"The likelihood is highest where '{names[j]}' is zero: from {numbers[0]:.2g} downwards it does not "
+                "fall.",
+                causes=[
+                    "groups that differ no more than chance makes them (lme4 calls such a fit singular)",
+                    "counts that are all zero",
+                ],
+                remedy=f"the maximum is that of the model in which {names[j]} is zero; how large it may be is told by "
+                "laplace, or by nested of a hierarchy, with its prior.",
+            )
+    return None
+
+
+def _depends(density: ModelDensity, u: Float[Array, " D"], j: int, here: float) -> bool:
+    """Whether the likelihood depends on a number at all, far above where it is next to zero."""
+    up = (float(_log_likelihood_at(density, u.at[j].add(step))) for step in _UP)
+    return any(np.isfinite(x) and abs(x - here) > _LEVEL for x in up)
 
 
 class Highest(NamedTuple):
@@ -101,5 +162,5 @@ def maximum_log_likelihood(approx: LaplaceApproximation) -> Highest:
 
 
 @jit_quickly
-def _log_likelihood_at(density: LikelihoodDensity, u: Array) -> Array:
+def _log_likelihood_at(density: ModelDensity, u: Array) -> Array:
     return density.terms(u).log_likelihood

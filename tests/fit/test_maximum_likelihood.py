@@ -191,3 +191,44 @@ def test_outside_of_the_support_there_is_no_likelihood():
     assert inside.log_prior == 0
     assert outside.log_prior == -np.inf
     assert outside.log_likelihood > inside.log_likelihood
+
+
+def grouped(y, group):
+    mu = numpyro.sample("mu", dist.Normal(0, 10))
+    tau = numpyro.sample("tau", dist.HalfNormal(2))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2))
+    with numpyro.plate("groups", 4):
+        u = numpyro.sample("u", dist.Normal(mu, tau))
+    numpyro.sample("y", dist.Normal(u[group], sigma).to_event(1), obs=y)
+
+
+GROUP, WITHIN = np.repeat(np.arange(4), 3), np.tile([-1.0, 0.0, 1.5], 4)
+
+
+@pytest.mark.parametrize("means", [0 * np.ones(4), [0.01, -0.01, 0.02, 0], [0.3, -0.3, 0.2, 0]])
+def test_groups_that_differ_no_more_than_chance_have_a_scale_of_zero(means):
+    """By the analysis of variance: between them is less than within them."""
+    y = WITHIN + np.repeat(means, 3)
+    assert 3 * np.var(np.asarray(means), ddof=1) < np.var(WITHIN[:3], ddof=1)
+    with pytest.raises(lb.NotConverged, match=r"highest where 'tau' is zero: from .*e-0\d down"):
+        lb.maximum_likelihood(lb.marginalize(grouped, "u"), y, GROUP)
+
+
+def test_where_they_differ_more_there_is_an_estimate():
+    """That of the analysis of variance, with the divisor of maximum likelihood."""
+    means = np.array([1.3, -1.3, 0.6, 0.0])
+    fit = lb.maximum_likelihood(lb.marginalize(grouped, "u"), WITHIN + np.repeat(means, 3), GROUP)
+    within = np.sum((WITHIN[:3] - WITHIN[:3].mean()) ** 2) / 2
+    assert fit.mode["sigma"] ** 2 == pytest.approx(within, rel=1e-6)
+    assert fit.mode["tau"] ** 2 == pytest.approx(np.var(means) - within / 3, rel=1e-6)
+
+
+def test_a_rate_without_counts_is_zero():
+    def counts(y):
+        rate = numpyro.sample("rate", dist.Gamma(1.0, 1.0))
+        numpyro.sample("y", dist.Poisson(rate).expand([4]).to_event(1), obs=y)
+
+    with pytest.raises(lb.NotConverged, match="highest where 'rate' is zero"):
+        lb.maximum_likelihood(counts, np.zeros(4, int))
+    one = lb.maximum_likelihood(counts, np.array([0, 1, 0, 0]))
+    assert one.mode["rate"] == pytest.approx(0.25)
