@@ -88,7 +88,7 @@ class SkewedEffects:
         order = np.lexsort(nodes.hyper.T)
         picked = order[systematic(log_weights[order], PAIRS // TOGETHER)]
         index = np.repeat(picked, TOGETHER)
-        ratios, odd, offset, normal = _pairs(effects, nodes, picked, 0)
+        ratios, odd, offset, normal = pairs_at(effects, nodes, picked, 0)
         if max(abs(ratios).max(), abs(odd).max()) < ROUNDING:
             return cls(effects, nodes, index[:0], None, index, np.zeros(PAIRS))
         number = int(np.clip(LINES // offset.shape[1], FEWEST, MOST))
@@ -105,7 +105,7 @@ class SkewedEffects:
         images = np.stack([image_of(one, slope) for one in residuals])
         outside = float(sides.mean()) if bounded.any() else 0.0
         found = cls(effects, nodes, chosen, images, index, ratios, None, outside, error)
-        return found.led_on(log_weights, lambda picked: _pairs(effects, nodes, picked, 1)[0])
+        return found.led_on(log_weights, lambda picked: pairs_at(effects, nodes, picked, 1)[0])
 
     def led_on(
         self,
@@ -323,10 +323,17 @@ def _polynomial(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
     return np.concatenate([np.ones((len(x), 1)), x, x**2], axis=1)
 
 
-def _pairs(
+def pairs_at(
     effects: Effects, nodes: AnyConditional, picked: Int[np.ndarray, " n"], seed: int
 ) -> tuple[np.ndarray, ...]:
-    """What :func:`ratios_of` says of pairs at some nodes, how far they are from the modes, and their normal vectors."""
+    """What :func:`ratios_of` says of pairs at some nodes, how far they are from the modes, and their normal vectors.
+
+    Args:
+        effects: the log joint.
+        nodes: the Gaussian approximations at K points of the hyperparameters.
+        picked: which of them, 16 pairs for each, shape (n,).
+        seed: of the draws.
+    """
     index = np.repeat(picked, TOGETHER)
     normal = np.random.default_rng(seed).standard_normal((len(index), nodes.mode.shape[1]))
     offset = nodes.offsets(index, normal)

@@ -26,6 +26,7 @@ from laplacebook.trust.verdict import (
     of_bound,
     of_evidence,
     of_inner_modes,
+    of_integral,
     of_modes,
     of_sample_size,
     of_shifts,
@@ -40,6 +41,8 @@ from laplacebook.trust.verdict import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from laplacebook.beyond.checked_integral import Integral
 
 
 _ROWS = 6  # of a printed diagnosis, the most skewed axes
@@ -73,6 +76,8 @@ class Diagnosis(Judged):
             Hessian, or ``marginals`` tell it.
         inner_modes: what other modes the sites have that a marginal model integrates out, given those at the mode, in
             words; None if none was found.
+        integral: of a fit of a marginal model, how far the integral over its other sites is off at the mode; None of
+            other models, and of sparse effects.
         outside: the share of the draws at which the joint density is zero, as beyond a bound that is a ``factor``.
     """
 
@@ -89,6 +94,7 @@ class Diagnosis(Judged):
     tried: Table | None = None
     shifts: Shifts | None = None
     inner_modes: str | None = None
+    integral: "Integral | None" = None
     outside: float = 0.0
 
     @cached_property
@@ -165,6 +171,7 @@ class Diagnosis(Judged):
             of_skewness(self.slices),
             *of_sites(self.marginals or ()),
             *of_shifts(self._shift_of_each),
+            *of_integral(self.integral),
             *self._elsewhere,
         ]
         bound = self.maximum_log_likelihood

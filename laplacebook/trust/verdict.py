@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import expm1, inf, isfinite, log
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.weights import GOOD, usable_below
 from laplacebook.trust.slices import INTERVAL, Slice
+
+if TYPE_CHECKING:
+    from laplacebook.beyond.checked_integral import Integral
 
 LEVELS = ("good", "usable", "bad")
 
@@ -79,7 +82,7 @@ def of_support(outside: float) -> list[Finding]:
 
 def of_evidence(difference: Estimate, whose: str = "Laplace's") -> Finding:
     """The log evidence of q less that of importance sampling."""
-    value, error = float(difference.value), float(difference.standard_error)
+    value, error = _parts(difference)
     if not isfinite(error):
         return Finding("bad", "importance sampling cannot check the log evidence")
     if error > EVIDENCE[1]:
@@ -284,6 +287,29 @@ def of_other_grids(share: float, searches: int) -> Finding:
 def of_inner_modes(words: str | None) -> list[Finding]:
     """Modes of the effects given the hyperparameters that are not counted, if some were found."""
     return [] if words is None else [Finding("bad", words)]
+
+
+def of_integral(integral: "Integral | None") -> list[Finding]:
+    """How far the integral behind a marginal model is off; none where it is not looked at, or good."""
+    if integral is None:
+        return []
+    sites, (value, error) = " and ".join(integral.sites), _parts(integral.off)
+    what = f"the integral over {sites} by Laplace's method, at the mode,"
+    if not isfinite(error):
+        return [
+            Finding(
+                "usable",
+                f"draws cannot check {what} since their Pareto k-hat is {integral.pareto_k:.2f}",
+            )
+        ]
+    level = _graded(abs(value) - min(2 * error, _CHANCE), *EVIDENCE)
+    bound = "beyond 0.1" if level == "usable" else "beyond log 2"
+    told = Finding(level, f"the logarithm of {what} is off by {integral.off} ({bound})")
+    return [] if level == "good" else [told]
+
+
+def _parts(estimate: Estimate) -> tuple[float, float]:
+    return float(estimate.value), float(estimate.standard_error)
 
 
 def of_bound(excess: float, certified: bool) -> list[Finding]:
