@@ -45,8 +45,9 @@ _GROWTH = 2**0.25  # of the number of points with that, for each hyperparameter,
 _LONG_TAILED = (1.0, 1.25)
 _SMALL = {"dense": 8000, "sparse": 1000}  # points, whatever they hold
 _NUMBERS = 2**26  # of the Cholesky factors of all points: 512 MiB
-# Conditional standard deviations, by which skewness moves a fixed effect: its sd was then 5 to 35 % short.
-_FIXED = 0.4
+# Conditional standard deviations, by which skewness moves a fixed effect, whose sd was then 5 to 35 % short; by the
+# number of hyperparameters: beside two, where a grid of three takes longer, as many as are a doubt.
+_FIXED = {1: 0.4, 2: 0.75}
 _RISK = (
     1e-3  # of the mass, beside points at which the effects have no mode; or of the points of chains
 )
@@ -107,9 +108,9 @@ def nested(
     What is integrated numerically, unless ``over`` says it: every site outside the largest set of Gaussian
     effects, fixed effects included, in which the predictor is affine, but for what is normal in each
     group given other sites (the bend of a curve, the logarithm of a variance), where these are too many for
-    a grid; where there is none, the sites on which another one's prior depends. And beside one hyperparameter
-    a fixed effect, such as the intercept of rare counts, if skewness moves its mean given that by more than 0.4
-    conditional standard deviations, and there is no doubt of the result.
+    a grid; where there is none, the sites on which another one's prior depends. And beside one or two of them
+    a single effect, such as the intercept of rare counts, if skewness moves its mean given these by more than 0.4,
+    or 0.75, conditional standard deviations, and there is no doubt of the result.
 
     With ``structure="sparse"`` the exact Hessian of the effects is found from the program and kept sparse, as
     :func:`~laplacebook.laplace` keeps it, and the search at each point of the grid begins where the modes of its
@@ -182,12 +183,12 @@ def nested(
 
 
 def _with_fixed_effect(fit: NestedApproximation, structure: str) -> NestedApproximation:
-    """With the fixed effect in the grid that skewness moves farthest beside one hyperparameter, if that is better."""
+    """With the single effect in the grid that skewness moves farthest beside few hyperparameters, if that is better."""
     sites, (of_hyper, of_effects) = fit.density.sites, fit.effects.places
     of_site = np.repeat(np.arange(len(sites)), [site.size for site in sites])[of_effects]
     alone = np.array([site.size == 1 for site in sites])[of_site]
     shifts = np.where(alone, abs(fit.skewed.shifts), 0)
-    if of_hyper.size > 1 or shifts.max() <= _FIXED:
+    if shifts.max() <= _FIXED.get(of_hyper.size, np.inf):
         return fit
     beside = sites[of_site[np.argmax(shifts)]].name
     try:

@@ -38,8 +38,8 @@ def doubt_of(
     if shifts.max() > _SHIFT:
         name = effects.density.coordinate_names()[effects.places[1][np.argmax(shifts)]]
         alone = [site.name for site in effects.density.sites if site.size == 1]
-        # Beside one hyperparameter nested has tried that.
-        more = name in alone and effects.places[0].size > 1
+        # Beside one or two hyperparameters nested has tried that.
+        more = name in alone and effects.places[0].size > 2
         told = f"; over={[*effects.over, name]} integrates it numerically" if more else ""
         return (
             f"skewness moves the mean of {name} by {shifts.max():.2g} conditional standard deviations, too far "

@@ -73,6 +73,30 @@ def test_near_a_gaussian_nothing_is_tried():
     assert lb.nested(rare, counts, 10).over == ("tau",)
 
 
+def outlying(group, y):
+    mu = numpyro.sample("mu", dist.Normal(0, 10))
+    tau = numpyro.sample("tau", dist.HalfNormal(3))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(3))
+    with numpyro.plate("groups", 10):
+        u = numpyro.sample("u", dist.StudentT(3, mu, tau))
+    numpyro.sample("y", dist.Normal(u[group], sigma).to_event(1), obs=y)
+
+
+def test_a_noise_that_is_far_from_gaussian_beside_two_hyperparameters():
+    """Of Student-t effects the sites on which their prior depends are mu and tau; given these sigma is skew.
+
+    NUTS, four chains of 800 draws, has a mean of sigma within 0.05 sd, and sds within 4 %, of the grid of all three,
+    and a log evidence of -61.41 ± 0.02 by bridge sampling; the effects given sigma at its mode were 20 % too narrow.
+    """
+    rng = np.random.default_rng(2)
+    effects = rng.normal(0, 1, 10)
+    effects[3] = 9
+    group = np.repeat(np.arange(10), 3)
+    fit = lb.nested(outlying, group, effects[group] + rng.normal(0, 1, 30))
+    assert fit.over == ("mu", "tau", "sigma") and fit.doubt is None
+    assert fit.log_evidence == pytest.approx(-61.406, abs=0.03)
+
+
 def shares(n, y):
     m = numpyro.sample("m", dist.Beta(1, 1))
     k = numpyro.sample("k", dist.Gamma(2, 0.1))
