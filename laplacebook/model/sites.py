@@ -135,6 +135,7 @@ _NOT_CONCRETE = (
 
 
 def _needs_values(error: Exception) -> UnsupportedModel:
+    of_numpy = isinstance(error, jax.errors.TracerArrayConversionError)
     return UnsupportedModel(
         f"The model asks for the numbers in an array, which JAX does not have while it compiles the "
         f"model ({type(error).__name__}).",
@@ -143,11 +144,13 @@ def _needs_values(error: Exception) -> UnsupportedModel:
                 ["booleans as an index: as labels of two groups they are integers, g.astype(int)"]
                 * isinstance(error, jax.errors.NonConcreteBooleanIndexError)
             ),
+            *(["a function of NumPy or SciPy within the model, such as np.isnan(y)"] * of_numpy),
             "a Python branch or loop on data or on a latent site (if y.sum() > 0:)",
             "an index or a size taken from an array (y[y > 0], jnp.arange(n) with an array n)",
-            "float(), int() or a NumPy function of an array",
+            "float() or int() of an array",
         ],
-        remedy="use jnp.where or jax.lax.cond; or pass what the branch depends on as a Python value, "
+        remedy=("within the model write jnp for np, as in jnp.isnan(y); " if of_numpy else "")
+        + "use jnp.where or jax.lax.cond; or pass what the branch depends on as a Python value, "
         "laplace(functools.partial(model, positive=True), ...), since arrays are data.",
     )
 
