@@ -160,7 +160,7 @@ class MomentsDiagnosis(Judged):
         spreads = {name: x for name, x in spreads.items() if not isnan(x.value)}
         errors = float(-ndtri(_CHANCE / 2 / max(len(means) + len(spreads), 1)))
         findings += of_means(means, errors) + of_spreads(spreads, errors)
-        return [*findings, of_evidence(self.evidence_difference, "the")]
+        return [*findings, of_evidence(self.evidence_difference, "the", self._unchecked)]
 
     def _more(self) -> list[Finding]:
         """What else is looked at."""

@@ -80,14 +80,20 @@ def of_support(outside: float) -> list[Finding]:
     return [] if level == "good" else [Finding(level, words)]
 
 
-def of_evidence(difference: Estimate, whose: str = "Laplace's") -> Finding:
-    """The log evidence of q less that of importance sampling."""
+def of_evidence(difference: Estimate, whose: str = "Laplace's", otherwise: str = "bad") -> Finding:
+    """The log evidence of q less that of importance sampling.
+
+    Args:
+        difference: of the two.
+        whose: the first is.
+        otherwise: the level where the error of the second is so large that it tells nothing.
+    """
     value, error = _parts(difference)
     if not isfinite(error):
         return Finding("bad", "importance sampling cannot check the log evidence")
     if error > EVIDENCE[1]:
         return Finding(
-            "bad", f"importance sampling cannot check the log evidence: off by {difference}"
+            otherwise, f"importance sampling cannot check the log evidence: off by {difference}"
         )
     level = _graded(abs(value) - min(2 * error, _CHANCE), *EVIDENCE)
     if level == "good" and error > _CHANCE:
