@@ -75,7 +75,7 @@ def marginals(
 @jit_quickly
 def own_numbers(density: ModelDensity, u: Float[Array, "S D"]) -> Float[Array, "S D"]:
     """For each coordinate the number of a site that it alone decides, at S vectors; NaN where there is none."""
-    direct, seen = _elementwise(density), values_at(density, u)
+    direct, seen = elementwise(density), values_at(density, u)
     parts = [
         seen[site.name].reshape(len(u), -1)
         if site.name in direct
@@ -94,7 +94,7 @@ def _marginals(
     levels: Array,
     key: Array | None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    direct = _elementwise(density)
+    direct = elementwise(density)
     spacing = _SPACING if mode_vector.size <= _MANY else _WIDE_SPACING
     nodes, roots = map(jnp.asarray, _trapezoid(mode_vector.dtype.name, spacing))
     ends = jnp.array([-1, 1], mode_vector.dtype)
@@ -137,7 +137,7 @@ def _drawn(
     return {name: values.reshape(_DRAWS, *values.shape[2:]) for name, values in draws.items()}
 
 
-def _elementwise(density: ModelDensity) -> frozenset[str]:
+def elementwise(density: ModelDensity) -> frozenset[str]:
     """The sites of which each number is a function of one coordinate of u, and of no other."""
     if density.space == "constrained":
         return frozenset(site.name for site in density.sites)

@@ -24,6 +24,7 @@ from laplacebook.fit.laplace import by_height, distinct, search_again
 from laplacebook.fit.maximum_likelihood import Highest, maximum_log_likelihood
 from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import elementwise
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
@@ -31,7 +32,7 @@ from laplacebook.trust.marginals import marginals
 from laplacebook.trust.moments_diagnosis import MomentsDiagnosis, NestedDiagnosis
 from laplacebook.trust.remedies import tried
 from laplacebook.trust.shifts import shifts
-from laplacebook.trust.slices import principal_slices
+from laplacebook.trust.slices import Number, principal_slices
 
 if TYPE_CHECKING:
     from laplacebook.beyond.checked_integral import Integral
@@ -122,7 +123,9 @@ def diagnose(
       their own mode (Tierney and Kadane 1986), says which of them q tells and which not:
       ``Diagnosis.sites``. A median that is off by more than 0.3 standard deviations, or a 90 % interval whose
       width is by more than 20 %, is bad. Where these are right and the standard deviation is not, the marginal has
-      a long tail, which weights put right. Looked at for up to 64 coordinates, and not too many data.
+      a long tail, which weights put right. Of a simplex, an ordered vector or a correlation matrix, whose numbers
+      depend on several coordinates, each number is judged by 10,000 weighted draws, if these tell it. Looked at for
+      up to 64 coordinates, and not too many data.
     - Of a fit by a sparse Hessian that is not so small, third derivatives at the mode tell by how much skewness moves
       the mean of each coordinate, to first order: ``Diagnosis.shifts``. Of a thousand states, each off by a few
       hundredths of its standard deviation, draws of all together are worth next to nothing, and the line for each
@@ -250,6 +253,7 @@ def diagnose(
         if is_marginal
         else None,
         integral=_integral(approx) if is_marginal else None,
+        numbers={} if of_each is None else _numbers(approx, to_draw, progress_bar),
     )
     verdict = diagnosis.verdict if diagnosis.level == "bad" else ""
     approx.remember(verdict, diagnosis.of_shape, other_modes, diagnosis.inner_modes)
@@ -261,6 +265,16 @@ def diagnose(
         return found.level, float(remedied.log_evidence)
 
     return replace(diagnosis, tried=tried(diagnosis.remedies, to_draw, judge))
+
+
+def _numbers(
+    approx: LaplaceApproximation, key: Key[Array, ""], progress_bar: bool | None
+) -> dict[str, tuple[Number, ...]]:
+    if len(elementwise(approx.density)) == len(approx.density.sites):
+        return {}
+    from laplacebook.trust.numbers_by_draws import numbers_by_draws  # of few models alone
+
+    return numbers_by_draws(approx, key, progress_bar)
 
 
 def _integral(approx: LaplaceApproximation) -> "Integral | None":

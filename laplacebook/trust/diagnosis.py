@@ -1,8 +1,9 @@
 """What ``diagnose`` returns: facts about an approximation, and a verdict."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from laplacebook.model.hierarchy import integrate_out, scales_of_effects
 from laplacebook.trust.judged import Judged
 from laplacebook.trust.remedies import Remedy, remedies
 from laplacebook.trust.shifts import Shifts
-from laplacebook.trust.slices import DENSE, INTERVAL, Slice
+from laplacebook.trust.slices import DENSE, Number, Slice
 from laplacebook.trust.verdict import (
     LEVELS,
     Finding,
@@ -71,6 +72,9 @@ class Diagnosis(Judged):
         starts: how many searches for modes there were, that of q included.
         maximum_log_likelihood: the highest log likelihood that was found, and its certificate; None
             where the log evidence is below that at the mode anyway, or a prior is improper.
+        numbers: of each site of which no number is a function of one coordinate alone (a simplex, an ordered vector, a
+            correlation matrix), how far q is off of each, by weighted draws. Empty where their weights do not
+            tell it; then its coordinates are judged.
         shifts: of each site, by how many standard deviations of q skewness moves the mean of each coordinate from the
             mode, to first order in third derivatives, shape (n,); None where the precision is not the sparse
             Hessian, or ``marginals`` tell it.
@@ -95,6 +99,7 @@ class Diagnosis(Judged):
     shifts: Shifts | None = None
     inner_modes: str | None = None
     integral: "Integral | None" = None
+    numbers: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
     outside: float = 0.0
 
     @cached_property
@@ -141,24 +146,36 @@ class Diagnosis(Judged):
         90 % interval of q holds, good from 85 % and usable from 75 %; ``median off``, by how many standard
         deviations that of q is, and ``width``, of that interval over the exact one: bad beyond 0.3, and 20 %
         off; ``spread``, the standard deviation of q over the exact one, usable beyond 20 % off; these three on the
-        scale of the site where the coordinate alone decides its number; ``mean`` and ``sd`` of
-        the marginal, in standard deviations of q from the mode (0 and 1 if q is right). Where the others
+        scale of the site where the coordinate alone decides its number, or weighted draws tell it (:attr:`numbers`);
+        ``mean`` and ``sd`` of the marginal of a coordinate, in standard deviations of q from the mode (0 and 1 if q
+        is right). Where the others
         are far from Gaussian even at a given value, as effects with an unknown scale are, it tells what
         is wrong, and not by how much. Empty for a fit that is not small.
         """
-        found = self.marginals or ()
-        known = [one if isfinite(one.mean) else None for one in found]
+        found = self.judged_of_sites
+        known = [one if one.is_known else None for one in found]
+        slices = [one if isinstance(one, Slice) else None for one in known]
         columns: dict[str, list] = {
             "site": [one.axis for one in found],
             "verdict": [one and of_site(one).level or "not known" for one in known],
-            "90 % holds": [one and one.mass(INTERVAL) for one in known],
+            "90 % holds": [one and one.held for one in known],
             "median off": [one and one.median_off for one in known],
             "width": [one and one.width_ratio for one in known],
             "spread": [one and one.spread_ratio for one in known],
-            "mean": [one and one.mean for one in known],
-            "sd": [one and one.standard_deviation for one in known],
+            "mean": [one and one.mean for one in slices],
+            "sd": [one and one.standard_deviation for one in slices],
         }
         return Table(f"Marginals under {self.approx.density.name}", columns, self._few_looked_at())
+
+    @cached_property
+    def judged_of_sites(self) -> tuple[Slice | Number, ...]:
+        """What is judged of each site: its numbers by draws, where these are known, or else its coordinates."""
+        found: list[Slice | Number] = []
+        for site in self.approx.density.sites:
+            names = set(site.coordinate_names())
+            of_site = [one for one in self.marginals or () if one.axis in names]
+            found += self.numbers.get(site.name, of_site)
+        return tuple(found)
 
     @cached_property
     def _findings(self) -> list[Finding]:
@@ -169,7 +186,7 @@ class Diagnosis(Judged):
             *of_support(self.outside),
             of_evidence(self.evidence_difference),
             of_skewness(self.slices),
-            *of_sites(self.marginals or ()),
+            *of_sites(self.judged_of_sites),
             *of_shifts(self._shift_of_each),
             *of_integral(self.integral),
             *self._elsewhere,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from jaxtyping import Array, Key
@@ -20,6 +19,7 @@ from laplacebook.beyond.skewed import EXACT, LARGE, cubic_term, skewed
 from laplacebook.evidence.corrected_evidence import DIMENSIONS
 from laplacebook.evidence.expansion import why_not_expanded
 from laplacebook.fit.result import LaplaceApproximation
+from laplacebook.fit.summary import element_names
 from laplacebook.model.arguments import as_called
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
@@ -115,15 +115,17 @@ def _furthest(found: Any) -> str | None:
     """The site of the number whose marginal is off most, of a bad one, where it may be integrated numerically."""
     density = found.approx.density
     whole = density.space == "unconstrained" and found.approx.settings.structure != "last_layer"
-    bad = [
-        one for one in found.marginals or () if of_site(one).level == "bad" and isfinite(one.mean)
-    ]
+    bad = [one for one in found.judged_of_sites if of_site(one).level == "bad" and one.is_known]
     if is_plain(density) or not whole or not bad or found.share_elsewhere > ELSEWHERE:
         return None
     furthest = max(
         bad, key=lambda one: max(abs(one.median_off) / MEDIAN, abs(one.width_ratio - 1) / WIDTH)
     )
-    (name,) = [site.name for site in density.sites if furthest.axis in site.coordinate_names()]
+    (name,) = [
+        site.name
+        for site in density.sites
+        if furthest.axis in (*site.coordinate_names(), *element_names(site))
+    ]
     try:
         hyperparameters_of(density, name)
     except (LaplaceError, ValueError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -68,16 +69,19 @@ class Slice:
         return np.concatenate([quantiles, [-INTERVAL, 0, INTERVAL]])
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is a density at all."""
+        return bool(np.isfinite(self.mean))
+
+    @property
     def median_off(self) -> float:
         """How far the median of the approximation is off, in standard deviations as the exact interval tells them."""
-        low, middle, high, _, ours, _ = self.ends if self.scale is None else self.scale
-        return float((ours - middle) / abs(high - low) * 2 * INTERVAL)
+        return _median_off(self.ends if self.scale is None else self.scale)
 
     @property
     def width_ratio(self) -> float:
         """The width of the central 90 % interval of the approximation over that of the density."""
-        low, _, high, from_, _, to = self.ends if self.scale is None else self.scale
-        return float((to - from_) / (high - low))
+        return _width_ratio(self.ends if self.scale is None else self.scale)
 
     @property
     def spread_ratio(self) -> float:
@@ -87,6 +91,11 @@ class Slice:
         exact, ours = self.spread_of_number
         return float(ours / exact)
 
+    @property
+    def held(self) -> float:
+        """The share of it within the central 90 % interval of the approximation."""
+        return self.mass(INTERVAL)
+
     def mass(self, reach: float) -> float:
         """Of the interval from -reach to reach, whose mass is known under the approximation."""
         inside = np.linspace(-reach, reach, _POINTS)
@@ -95,6 +104,50 @@ class Slice:
 
     def _moment(self, order: int, center: float) -> float:
         return float(np.trapezoid((self.t - center) ** order * self.density, self.t))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a site that several coordinates decide: its marginal, as weighted draws tell it.
+
+    Attributes:
+        axis: its name.
+        scale: its quantiles of 5, 50 and 95 %, and then those under the approximation, shape (6,).
+        held: the share of it within the central 90 % interval of the approximation.
+        spread_of_number: its standard deviation, and that under the approximation, shape (2,).
+    """
+
+    axis: str
+    scale: Float[np.ndarray, "6"] = field(repr=False)
+    held: float
+    spread_of_number: Float[np.ndarray, "2"] = field(repr=False)
+    is_known: ClassVar[bool] = True
+
+    @property
+    def median_off(self) -> float:
+        """As of a :class:`Slice`."""
+        return _median_off(self.scale)
+
+    @property
+    def width_ratio(self) -> float:
+        """As of a :class:`Slice`."""
+        return _width_ratio(self.scale)
+
+    @property
+    def spread_ratio(self) -> float:
+        """As of a :class:`Slice`."""
+        exact, ours = self.spread_of_number
+        return float(ours / exact)
+
+
+def _median_off(ends: Float[np.ndarray, "6"]) -> float:
+    low, middle, high, _, ours, _ = ends
+    return float((ours - middle) / abs(high - low) * 2 * INTERVAL)
+
+
+def _width_ratio(ends: Float[np.ndarray, "6"]) -> float:
+    low, _, high, from_, _, to = ends
+    return float((to - from_) / (high - low))
 
 
 def principal_slices(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from laplacebook.base.estimate import Estimate
 from laplacebook.base.weights import GOOD, usable_below
-from laplacebook.trust.slices import INTERVAL, Slice
+from laplacebook.trust.slices import Number, Slice
 
 if TYPE_CHECKING:
     from laplacebook.beyond.checked_integral import Integral
@@ -110,9 +110,9 @@ def of_skewness(slices: Sequence[Slice]) -> Finding:
     return Finding(level, f"skewness {one.skewness:z.2f} along {one.axis} ({bounds[level]})")
 
 
-def of_site(marginal: Slice) -> Finding:
+def of_site(marginal: Slice | Number) -> Finding:
     """How much of a coordinate's marginal the 90 % interval of q holds, and whether its moments are right."""
-    held = marginal.mass(INTERVAL)
+    held = marginal.held
     if not isfinite(held):
         return Finding("bad", f"the marginal of {marginal.axis} is not known")
     off, width = marginal.median_off, marginal.width_ratio - 1
@@ -130,13 +130,13 @@ def of_site(marginal: Slice) -> Finding:
     return Finding(worse, f"{words}; its sd is off by {spread:+.0%} (up to {WIDTH:.0%})")
 
 
-def of_sites(marginals: Sequence[Slice]) -> list[Finding]:
+def of_sites(marginals: Sequence[Slice | Number]) -> list[Finding]:
     """The worst of them, unless all are good."""
-    known = [one for one in marginals if isfinite(one.mean)]
+    known = [one for one in marginals if one.is_known]
     if not known or worst([of_site(one) for one in known]) == "good":
         return []
     # Of the same level the one that is told is that of whose marginal least is held.
-    order = sorted(known, key=lambda one: (-LEVELS.index(of_site(one).level), one.mass(INTERVAL)))
+    order = sorted(known, key=lambda one: (-LEVELS.index(of_site(one).level), one.held))
     return [of_site(order[0])]
 
 
