@@ -66,9 +66,11 @@ def of_heavy_tail(k: float, num_samples: int) -> float:
     3.2.3): the draws that would tell the spread are mostly not among the S.
 
     Args:
-        k: Pareto k-hat of the weights; NaN where it is not known, and nothing is added.
+        k: Pareto k-hat of the weights; NaN where it is not known, and nothing is added. From 1 on there is no mean.
         num_samples: S.
     """
+    if k >= 1:
+        return inf
     return float(num_samples ** (k - GOOD)) if k > GOOD else 1.0
 
 

@@ -188,7 +188,7 @@ def _with_fixed_effect(fit: NestedApproximation, structure: str) -> NestedApprox
     of_site = np.repeat(np.arange(len(sites)), [site.size for site in sites])[of_effects]
     alone = np.array([site.size == 1 for site in sites])[of_site]
     shifts = np.where(alone, abs(fit.skewed.shifts), 0)
-    if shifts.max() <= _FIXED.get(of_hyper.size, np.inf):
+    if shifts.max() <= _FIXED.get(of_hyper.size, np.inf) or len(fit.effects.names) == 1:
         return fit
     beside = sites[of_site[np.argmax(shifts)]].name
     try:

@@ -37,10 +37,9 @@ def doubt_of(
     shifts = abs(skewed.shifts)
     if shifts.max() > _SHIFT:
         name = effects.density.coordinate_names()[effects.places[1][np.argmax(shifts)]]
-        alone = [site.name for site in effects.density.sites if site.size == 1]
-        # Beside one or two hyperparameters nested has tried that.
-        more = name in alone and effects.places[0].size > 2
-        told = f"; over={[*effects.over, name]} integrates it numerically" if more else ""
+        sites = [site for site in effects.density.sites if name in site.coordinate_names()]
+        more = sites[0].size == 1 and len(effects.names) > 1
+        told = f"; over={[*effects.over, sites[0].name]} integrates it numerically" if more else ""
         return (
             f"skewness moves the mean of {name} by {shifts.max():.2g} conditional standard deviations, too far "
             f"for a correction of first order{told}"

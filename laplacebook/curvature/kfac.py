@@ -1,6 +1,8 @@
 """Kronecker factors of Gauss-Newton curvature: K-FAC for the layers of any NumPyro model."""
 
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.checks import require_number
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import STATIC, is_traced, register_dataclass
 from laplacebook.base.quick import jit
 from laplacebook.curvature.gauss_newton import squares
 from laplacebook.curvature.row_jacobians import (
@@ -33,9 +35,10 @@ def kronecker_factors(
     """Curvature of the negative log likelihood, site by site, with Kronecker products for layers.
 
     For a site of shape (m, k) that is the weight of a dense layer z = a W: A = (1/N) sum_n a_n' a_n
-    and B = sum_n J_n' H_n J_n, where J_n is the derivative of the outputs eta of row n with respect
-    to z_n, and H_n the Hessian of its loss with respect to eta. Their Kronecker product stands for
-    the block sum_n (a_n' a_n) (x) (J_n' H_n J_n) of the Gauss-Newton matrix: it is that block where
+    (of rows that handlers weigh or mask the weighted mean) and B = sum_n J_n' H_n J_n, where J_n is the
+    derivative of the outputs eta of row n with respect to z_n, and H_n the Hessian of its loss with respect to
+    eta. Their Kronecker product stands for the block sum_n (a_n' a_n) (x) (J_n' H_n J_n) of the Gauss-Newton
+    matrix: it is that block where
     one of the two does not depend on the row, and else takes them for uncorrelated (K-FAC: Martens
     and Grosse 2015; of the Gauss-Newton matrix Botev, Ritter and Barber 2017). A layer that is
     applied at T positions of a row has N T rows (expand: Eschenhagen et al. 2023). A convolution is
@@ -95,8 +98,8 @@ def _factors(
 ) -> tuple[tuple[Array, Array] | Array, ...]:
     """The factors, NaN where the rows are compared and do not add up."""
     rows = rows_of(density)
-    total = sum_over_rows(rows, u, kind, batch_size, partial(_share, rows.number), every_layer=True)
-    return _finished(total, sound(rows, u, compared))
+    parts, number = sum_over_rows(rows, u, kind, batch_size, _share, every_layer=True)
+    return _finished(parts, number, sound(rows, u, compared))
 
 
 def kronecker_factors_and_diagonal(
@@ -108,44 +111,57 @@ def kronecker_factors_and_diagonal(
     """
     rows = rows_of(density)
 
-    def share(factors: RowFactors) -> tuple[list, list[Array]]:
-        return _share(rows.number, factors), squares(factors)
+    def share(factors: RowFactors) -> tuple[tuple, list[Array]]:
+        return _share(factors), squares(factors)
 
-    total, of_sites = sum_over_rows(rows, u, kind, batch_size, share, every_layer=True)
-    return _finished(total, sound(rows, u, compared=False)), jnp.concatenate(of_sites)
+    (parts, number), of_sites = sum_over_rows(rows, u, kind, batch_size, share, every_layer=True)
+    factors = _finished(parts, number, sound(rows, u, compared=False))
+    return factors, jnp.concatenate(of_sites)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class _Pair:
+    """Sums over rows of a layer: of products of its inputs, and of those of its outputs; and the axis of the inputs."""
+
+    of_inputs: Any
+    of_outputs: Any
+    axis: int = field(metadata=STATIC)
 
 
 def _finished(
-    total: list[tuple[Array, Array] | Strips | LayerBlock], factor: Float[Numbers, ""]
+    total: list[_Pair | Strips | LayerBlock],
+    number: Float[Numbers, ""],
+    factor: Float[Numbers, ""],
 ) -> tuple[tuple[Array, Array] | Array, ...]:
-    """The sums over rows as symmetric matrices, all times a factor."""
+    """The sums over so many rows, of which A is a mean, as symmetric matrices, all times a factor."""
     finished: list[tuple[Array, Array] | Array] = []
+    counted = jnp.where(number > 0, number, 1)
     for part in total:
-        if isinstance(part, tuple):
-            one, other = (factor * (x + x.T) / 2 for x in part)
+        if isinstance(part, _Pair):
+            a, b = part.of_inputs / counted, part.of_outputs
+            one, other = (factor * (x + x.T) / 2 for x in ((b, a) if part.axis else (a, b)))
             finished.append((one, other))
         else:
             finished.append(factor * part.whole())
     return tuple(finished)
 
 
-def _share(number: int, factors: RowFactors) -> list[tuple[Array, Array] | Strips | LayerBlock]:
-    """Of a batch, site by site; ``number`` is that of all rows, over which A is a mean."""
-    return [
-        _pair(part, factors, number)
-        if isinstance(part, LayerJacobian)
-        else block_of([part], factors)
+def _share(factors: RowFactors) -> tuple[list[_Pair | Strips | LayerBlock], Float[Array, ""]]:
+    """Of a batch, site by site, and the sum of the weights of its rows."""
+    parts = [
+        _pair(part, factors) if isinstance(part, LayerJacobian) else block_of([part], factors)
         for part in factors.jacobians
     ]
+    return parts, jnp.sum(factors.weights)
 
 
-def _pair(part: LayerJacobian, factors: RowFactors, number: int) -> tuple[Array, Array]:
-    """The two factors of a layer, in the order of the axes of its weight."""
+def _pair(part: LayerJacobian, factors: RowFactors) -> _Pair:
     layer, jacobian = part.layer, part.of_outputs
-    of_inputs = jnp.tensordot(part.inputs, part.inputs, ((0, 1), (0, 1)))
-    of_inputs /= number * layer.positions
+    weighted = part.inputs * factors.weights[:, None, None]
+    of_inputs = jnp.tensordot(weighted, part.inputs, ((0, 1), (0, 1))) / layer.positions
     bent = factors.bent(jacobian.reshape(*jacobian.shape[:2], layer.positions * layer.outputs))
     # As in the block of a bias, which has the same Jacobian: XLA computes it once.
     left, right = (x.reshape(-1, layer.outputs) for x in (jacobian, bent))
     of_outputs = left.T @ right
-    return (of_outputs, of_inputs) if layer.axis else (of_inputs, of_outputs)
+    return _Pair(of_inputs, of_outputs, int(layer.axis))

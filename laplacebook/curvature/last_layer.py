@@ -249,7 +249,8 @@ def _without_log_of_exp(f: Callable[..., Array]) -> Callable[..., Array]:
         for equation in equations:
             source, inputs, outputs = equation
             operands = [x.value if isinstance(x, Constant) else known[x] for x in inputs]
-            maker = makers.get(inputs[0]) if source.primitive.name == "log" else None
+            is_log = source.primitive.name == "log" and not isinstance(inputs[0], Constant)
+            maker = makers.get(inputs[0]) if is_log else None
             if maker is not None and maker.source.primitive.name == "exp":
                 known[outputs[0]] = known[maker.inputs[0]]
             else:

@@ -75,6 +75,21 @@ def split_likelihood(
         UnsupportedModel: no site is observed, or one is a ``numpyro.factor``; or data, a scale or a
             mask depend on u, which eta and the loss would not see.
     """
+    return split_likelihood_and_weight(density, u, moving)[:2]
+
+
+def split_likelihood_and_weight(
+    density: ModelDensity, u: Float[Array, " D"], moving: list[list[bool]] | None = None
+) -> tuple[
+    Callable[[Any], Float[Array, " C"]], Callable[[Any], Float[Array, ""]], Float[Array, ""]
+]:
+    """The same, and the largest factor by which handlers, or a mask of its distribution, scale what is observed.
+
+    Args:
+        density: as of :func:`split_likelihood`, like the rest.
+        u: a point, shape (D,).
+        moving: what is known of the parameters.
+    """
     dtype = u.dtype
     moving = moving_parameters(density, u) if moving is None else moving
     trace, _ = density.trace(u)
@@ -109,7 +124,18 @@ def split_likelihood(
             total -= jnp.sum(log_prob if site["scale"] is None else site["scale"] * log_prob)
         return total
 
-    return eta, loss
+    weights = [jnp.asarray(_weight(site), dtype) for site in sites]
+    return eta, loss, jnp.max(jnp.stack(weights))
+
+
+def _weight(site: dict[str, Any]) -> Any:
+    weight = 1.0 if site["scale"] is None else jnp.max(site["scale"])
+    fn = site["fn"]
+    while fn is not None:
+        if isinstance(fn, dist.MaskedDistribution):
+            weight *= jnp.any(fn._mask)
+        fn = getattr(fn, "base_dist", None)
+    return weight
 
 
 def slope(loss: Callable[[Array], Array], eta: Float[Array, " C"]) -> Float[Array, " C"]:

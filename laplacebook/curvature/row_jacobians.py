@@ -13,7 +13,12 @@ from jaxtyping import Array, Float, Int
 from laplacebook.base.jaxprs import array_sizes
 from laplacebook.base.many_points import NUMBERS
 from laplacebook.curvature.dense_layers import Layer, LayeredProgram, find_layers
-from laplacebook.curvature.outputs_and_loss import moving_parameters, slope, split_likelihood
+from laplacebook.curvature.outputs_and_loss import (
+    moving_parameters,
+    slope,
+    split_likelihood,
+    split_likelihood_and_weight,
+)
 from laplacebook.curvature.settings import Settings, require_memory
 from laplacebook.model.rows import Rows
 
@@ -49,10 +54,12 @@ class RowFactors(NamedTuple):
         jacobians: J, one part a latent site in the order of ``density.sites``: of the weight of a
             layer a :class:`LayerJacobian`, of any other site of d coordinates shape (B, C, d).
         hessians: H, shape (B, C, C).
+        weights: by which the likelihood of each row is scaled, zero of one that is masked, shape (B,).
     """
 
     jacobians: list[LayerJacobian | Float[Array, "B C _"]]
     hessians: Float[Array, "B C C"]
+    weights: Float[Array, " B"]
 
     def bent(self, jacobian: Float[Array, "B C _"]) -> Float[Array, "B C _"]:
         """H J for a part of J."""
@@ -175,13 +182,13 @@ def _row_factors(
     counted: Float[Array, "B 1 1"],
 ) -> RowFactors:
     """The factors of a batch of rows, those that are not counted as zero."""
-    inputs, of_layers, of_sites, hessians = jax.vmap(one)(index)
+    inputs, of_layers, of_sites, hessians, weights = jax.vmap(one)(index)
     by_layer = zip(program.layers, inputs, of_layers, strict=True)
     layers = {x.site: LayerJacobian(x, a * counted, jac) for x, a, jac in by_layer}
     others = iter(of_sites)
     sites = range(len(rows.density.sites))
     jacobians = [layers[i] if i in layers else next(others) for i in sites]
-    return RowFactors(jacobians, hessians * counted)
+    return RowFactors(jacobians, hessians * counted, weights * counted[:, 0, 0])
 
 
 def _one_row(
@@ -191,20 +198,20 @@ def _one_row(
     program: LayeredProgram,
     kind: str,
     index: Array,
-) -> tuple[list[Array], list[Array], list[Array], Array]:
+) -> tuple[list[Array], list[Array], list[Array], Array, Array]:
     """Backwards from the outputs of a row to its layers and other sites.
 
     Returns:
         Of each layer the inputs, shape (T, m), and J, shape (C, T, k); J of the other sites, shape
-        (C, d); H, shape (C, C).
+        (C, d); H, shape (C, C); and the weight of the row.
     """
     # Of the parts and not of the vector: what J is made of stays apart, and need not be stored.
     parts = [jnp.ravel(x) for x in rows.density.unravel(u).values()]
-    _, loss = split_likelihood(rows.take(index[None]), u, moving)
+    _, loss, weight = split_likelihood_and_weight(rows.take(index[None]), u, moving)
     eta, pullback, inputs = program.backwards(parts, index)
     if kind == "gauss_newton":
         rays, hessian = jnp.eye(eta.size, dtype=eta.dtype), jax.hessian(loss)(eta)
     else:
         rays, hessian = slope(loss, eta)[None], jnp.ones((1, 1), eta.dtype)
     of_layers, of_sites = jax.vmap(pullback)(rays)
-    return inputs, of_layers, of_sites, hessian
+    return inputs, of_layers, of_sites, hessian, weight

@@ -22,7 +22,9 @@ _WIDE = 10.0  # of a logarithm: a number of which the likelihood does not know t
 _DOWN = np.array([0.0, -3.0, -6.0])  # of it
 # Of the logarithm of what is next to zero, up to any number.
 _UP = np.arange(6.0, 49.0, 6.0)
-_SMALL = 0.01  # of a number, where it counts as zero
+_SMALL = (
+    0.01  # relative, by which three steps of a number that goes to zero may miss a geometric series
+)
 _LEVEL = 0.01  # nats
 _MOST = 64  # numbers that are looked at
 
@@ -106,7 +108,7 @@ def _best_at_zero(
         points = u + jnp.asarray(ways[:, j], u.dtype)
         numbers = np.asarray(own_numbers(density, points))[:, j]
         here, near, far = (float(_log_likelihood_at(density, point)) for point in points)
-        falls = numbers[0] > 0 and 0 <= numbers[2] < _SMALL * numbers[0]
+        falls = numbers[0] > 0 and abs(numbers[1] ** 2 / (numbers[0] * numbers[2]) - 1) < _SMALL
         rounding = float(jnp.finfo(u.dtype).eps) ** 0.5 * (1 + abs(here))
         level = far >= here - rounding and abs(far - near) <= rounding + _LEVEL
         if falls and level and _depends(density, u, j, here):

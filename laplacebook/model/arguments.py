@@ -179,6 +179,8 @@ class Call:
                 remedy="scale by positive numbers; what is to count 0 times is hidden by "
                 "numpyro.handlers.mask.",
             )
+        if isinstance(error, OverflowError) and "too large to convert" not in str(error):
+            return None
         if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
             return no_attribute(error)
         named = _named(self.function, *self.arguments, is_sequence)

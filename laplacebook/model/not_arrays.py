@@ -86,6 +86,7 @@ def crossed_rows(named: list[tuple[str, Any]]) -> UnsupportedModel | None:
             if (
                 len(index) == len(labels)
                 and not index.equals(labels)
+                and index.nlevels == labels.nlevels
                 and index.is_unique
                 and index.isin(labels).all()
                 and labels.isin(index).all()
@@ -94,7 +95,8 @@ def crossed_rows(named: list[tuple[str, Any]]) -> UnsupportedModel | None:
                     f"Arguments '{other}' and '{name}' have the same row labels in different orders, and a model reads "
                     "rows by their position: those of one would meet others of the other.",
                     causes=["one of the two was sorted or shuffled alone"],
-                    remedy=f"pass {name}.loc[{other}.index], or {name}.to_numpy() if the rows are in the same order.",
+                    remedy=f"pass {name}.loc[{other}.index] if they are rows of the same data; or {name}.to_numpy() if "
+                    "they are in the same order, or looked up by number.",
                 )
     return None
 

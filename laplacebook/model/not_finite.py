@@ -71,8 +71,8 @@ def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> Non
         "is not.",
         causes=[
             *(
-                f"argument '{name}' is 0, first at {place}: with another number there the derivatives are finite, so "
-                "that a log, a root or a distribution function is taken of it"
+                f"argument '{name}' is 0{f', first at {place}' if place else ''}: with another number there the "
+                "derivatives are finite, so that a log, a root or a distribution function is taken of it"
                 for name, place in zeros
             ),
             "sqrt, abs, log or a norm at zero",
@@ -87,8 +87,10 @@ def _zeros_to_blame(density: ModelDensity, u: Float[Array, " D"]) -> list[tuple[
     """Real arguments with zeros that alone leave derivatives without a value, and where the first zero is."""
     arrays, found = density.call.arrays, []
     for i, (name, x) in enumerate(zip(density.call.array_names, arrays, strict=True)):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            continue
         zero = np.asarray(x) == 0
-        if not jnp.issubdtype(x.dtype, jnp.floating) or not zero.any():
+        if not zero.any():
             continue
         least = np.min(np.abs(np.asarray(x)), where=~zero, initial=1.0)
         others = [jnp.where(zero, least / 2, x) if k == i else one for k, one in enumerate(arrays)]

@@ -16,7 +16,9 @@ from laplacebook.model.density import ModelDensity
 
 _KINKED = re.compile(r"\w*relu\w*|hard_\w+")
 # Of what these are made kinks cancel.
-_SMOOTH = re.compile(r"\w*(softmax|softplus|logsumexp|logaddexp|sigmoid|norm)\w*")
+_SMOOTH = re.compile(
+    r"\w*(softmax|softplus|logsumexp|logaddexp|sigmoid|norm)\w*|sinc|x?log\w+|entr"
+)
 _KINKS = {"max": "max", "min": "min", "abs": "abs", "clamp": "clip", "reduce_max": "max"}
 _POOLED, _POOLING = "reduce_window_max", "max pooling"
 

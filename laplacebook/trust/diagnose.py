@@ -115,7 +115,8 @@ def diagnose(
       means are within sqrt(1/r - 1) standard deviations of those of q: 0.5 at 80 %.
     - A log evidence that is off by 0.1 changes a Bayes factor by a factor of 1.1, by log 2 of 2;
       one class of Kass and Raftery's scale (1995) is a factor of 3 wide, or more. Two standard
-      errors of importance sampling are subtracted first.
+      errors of importance sampling are subtracted first, 0.2 at most. With an error above 0.2 the fit is usable at
+      best, and above log 2 nothing is known.
     - The skewness is that of the exact density along a principal axis of q, cut at six standard
       deviations. Up to 0.5 a distribution is fairly symmetrical, above 1 highly skewed (Bulmer
       1979, Principles of Statistics).
@@ -234,7 +235,7 @@ def diagnose(
     k = pareto_k(weights)
     modes = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(modes)])[1:])
-    is_marginal = getattr(approx.density.model, "is_marginal", False)
+    is_marginal = _is_marginal(approx)
     of_each = marginals(approx, progress_bar)
     diagnosis = Diagnosis(
         approx=approx,
@@ -277,6 +278,10 @@ def _numbers(
     return numbers_by_draws(approx, key, progress_bar)
 
 
+def _is_marginal(approx: LaplaceApproximation) -> bool:
+    return getattr(approx.density.model, "is_marginal", False)
+
+
 def _integral(approx: LaplaceApproximation) -> "Integral | None":
     from laplacebook.beyond.checked_integral import checked_integral  # of marginal models alone
 
@@ -305,6 +310,8 @@ def _by_moments(
         found = MomentsDiagnosis.of(
             approx, draws, tuple(modes[: len(known)]), tuple(modes[len(known) :]), starts
         )
+        if _is_marginal(known[0]):
+            found = replace(found, integral=_integral(known[0]))
     approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level], found.unseen)
     return found
 

@@ -27,6 +27,8 @@ _DRAWS = 8  # of q, by which coordinates are chosen
 _OF_A_SITE = 4  # of them, where derivatives are dear
 _FINE = 20  # points between two values, for masses
 _NUMBERS = 121  # values of a number of a site, for its standard deviation
+# Both are cut where they are negligible: of a very long tail no more can be told of either.
+_OF_Q = np.linspace(-1, 1, _NUMBERS) * (2 * _NEGLIGIBLE) ** 0.5
 
 Marginals = tuple[Slice, ...]
 Heights = tuple[np.ndarray, np.ndarray]  # distances from the mode, and the log marginal there
@@ -82,41 +84,35 @@ def marginals(approx: LaplaceApproximation, progress_bar: bool | None = None) ->
             sides = [_outwards(look_at, sign * way, j) for sign in (-1, 1)]
             found.append(_joined(names[j], *sides))
             bar.update()
-    reached = np.zeros((size, 6 + _NUMBERS))
-    reached[looked_at] = [
-        np.concatenate([one.ends, np.linspace(one.t[0], one.t[-1], _NUMBERS)])
-        if np.isfinite(one.mean)
-        else np.zeros(6 + _NUMBERS)
-        for one in found
-    ]
+    reached = np.zeros((size, 6 + 2 * _NUMBERS))
+    for j, one in zip(looked_at, found, strict=True):
+        if one.is_known:
+            own = np.linspace(one.t[0], one.t[-1], _NUMBERS)
+            reached[j] = np.concatenate([one.ends, own, _OF_Q])
     u = (mode + deviations * reached.T).astype(approx.mode_vector.dtype)
     numbers = np.asarray(own_numbers(approx.density, u), float).T[looked_at]
-    ours = _by_coordinate(approx)[looked_at]
-    return tuple(
-        _on_its_scale(one, *columns) for one, *columns in zip(found, numbers, ours, strict=True)
-    )
+    return tuple(_on_its_scale(*pair) for pair in zip(found, numbers, strict=True))
 
 
-def _by_coordinate(approx: LaplaceApproximation) -> Float[np.ndarray, " D"]:
-    """Standard deviations under q of the numbers that a coordinate alone may decide, NaN of others."""
-    parts = []
-    for site in approx.density.sites:
-        known = np.ravel(approx.standard_deviation[site.name])
-        parts.append(known if known.size == site.size else np.full(site.size, np.nan))
-    return np.concatenate(parts)
-
-
-def _on_its_scale(one: Slice, numbers: Float[np.ndarray, " G"], ours: float) -> Slice:
+def _on_its_scale(one: Slice, numbers: Float[np.ndarray, " G"]) -> Slice:
     """With the number that the coordinate alone decides, if there is one."""
-    if not (np.isfinite(numbers).all() and np.isfinite(one.mean)):
+    ends, own, of_q = np.split(numbers, [6, 6 + _NUMBERS])
+    if not (one.is_known and np.isfinite(ends).all()):
         return one
-    ends, values = numbers[:6], numbers[6:]
     t = np.linspace(one.t[0], one.t[-1], _NUMBERS)
-    weights = np.interp(t, one.t, one.density)
-    weights /= weights.sum()
-    spread = np.sqrt(weights @ (values - weights @ values) ** 2)
-    known = np.isfinite(ours) and spread > 0
-    return replace(one, scale=ends, spread_of_number=np.array([spread, ours]) if known else None)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spreads = (
+            _spread(own, np.interp(t, one.t, one.density)),
+            _spread(of_q, np.exp(-(_OF_Q**2) / 2)),
+        )
+    known = np.isfinite(spreads).all() and spreads[0] > 0
+    return replace(one, scale=ends, spread_of_number=np.array(spreads) if known else None)
+
+
+def _spread(values: Float[np.ndarray, " G"], density: Float[np.ndarray, " G"]) -> float:
+    """The standard deviation under a density at equal distances of the coordinate."""
+    weights = density / density.sum()
+    return float(np.sqrt(weights @ (values - weights @ values) ** 2))
 
 
 def _least_gaussian(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import expm1, inf, isfinite, isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -26,12 +27,16 @@ from laplacebook.trust.verdict import (
     of_evidence,
     of_grid,
     of_inner_modes,
+    of_integral,
     of_means,
     of_modes,
     of_other_grids,
     of_spreads,
     of_weights,
 )
+
+if TYPE_CHECKING:
+    from laplacebook.beyond.checked_integral import Integral
 
 _ROWS = 6  # of a printed diagnosis, the numbers that are off most
 _CHANCE = 0.01  # that a right approximation has a number which is off by more than chance
@@ -57,6 +62,7 @@ class MomentsDiagnosis(Judged):
         share_beside: of a nested approximation, what modes of the hyperparameters beside its grid hold of the mass
             that is on it.
         inner_modes: what other modes its effects have given the hyperparameters, in words; None if none was found.
+        integral: of draws from a fit of a marginal model, how far that of its other sites is off at the mode.
     """
 
     approx: ByDraws
@@ -71,6 +77,7 @@ class MomentsDiagnosis(Judged):
     starts: int = 1
     share_beside: float = 0.0
     inner_modes: str | None = None
+    integral: "Integral | None" = None
 
     @classmethod
     def of(
@@ -164,7 +171,7 @@ class MomentsDiagnosis(Judged):
 
     def _more(self) -> list[Finding]:
         """What else is looked at."""
-        return self._elsewhere
+        return [*self._elsewhere, *of_integral(self.integral)]
 
     @property
     def _elsewhere(self) -> list[Finding]:

@@ -23,7 +23,15 @@ from laplacebook.fit.summary import element_names
 from laplacebook.model.arguments import as_called
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.plain_function import is_plain
-from laplacebook.trust.verdict import ELSEWHERE, EVIDENCE, MEDIAN, OUTSIDE, WIDTH, of_site
+from laplacebook.trust.verdict import (
+    ELSEWHERE,
+    EVIDENCE,
+    MEDIAN,
+    OUTSIDE,
+    WIDTH,
+    of_integral,
+    of_site,
+)
 
 _SKEW = 0.1  # of an axis: below it nothing is to be put right
 _FEW = 10  # coordinates, in which heavier tails may reach what draws of the Gaussian do not
@@ -56,6 +64,8 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
     plain = found.level == "good" or isinstance(density, LikelihoodDensity)
     if plain or found.inner_modes is not None:
         return ()
+    if of_integral(found.integral):
+        return (_whole_model(found),)
     rows = []
     is_inside = found.outside <= OUTSIDE[0]
     if found.share_elsewhere > ELSEWHERE and found.approx.settings.structure != "last_layer":
@@ -91,6 +101,14 @@ def remedies(found: Any) -> tuple[Remedy, ...]:
         reason = "samples the posterior, begun at draws of the fit"
         rows.append(Remedy(f"lb.nuts({approx}, key)", reason))
     return tuple(rows)
+
+
+def _whole_model(found: Any) -> Remedy:
+    """Of an integral that is off, which every line for the fit of the marginal model would take over."""
+    sites = " and ".join(map(repr, found.integral.sites))
+    name = getattr(found.approx.density.model.model, "__name__", "model")
+    reason = f"samples the whole model, with {sites}, which the others would take as integrated"
+    return Remedy(f"numpyro.infer.MCMC(numpyro.infer.NUTS({name}), ...)", reason)
 
 
 def _whole(found: Any) -> MixtureApproximation:

@@ -35,8 +35,8 @@ class Slice:
         density: the exact density at t, normalised over the line, shape (G,).
         scale: of a coordinate that alone decides a number of a site, that number at the quantiles of 5, 50
             and 95 % of the density and at those of the approximation, shape (6,); None: t itself.
-        spread_of_number: of that number the standard deviation under the density and under the approximation,
-            shape (2,); None: that of t.
+        spread_of_number: of that number the standard deviation under the density and under the approximation, both
+            cut ten nats below their highest, shape (2,); None: that of t.
     """
 
     axis: str
@@ -58,7 +58,8 @@ class Slice:
     @property
     def skewness(self) -> float:
         """The third central moment over the cube of the standard deviation; 0 of a Gaussian."""
-        return self._moment(3, self.mean) / self.standard_deviation**3
+        with np.errstate(divide="ignore", invalid="ignore"):  # of a density between two points
+            return float(np.divide(self._moment(3, self.mean), self.standard_deviation**3))
 
     @property
     def ends(self) -> Float[np.ndarray, "6"]:

@@ -301,7 +301,7 @@ def of_integral(integral: "Integral | None") -> list[Finding]:
         return []
     sites, (value, error) = " and ".join(integral.sites), _parts(integral.off)
     what = f"the integral over {sites} by Laplace's method, at the mode,"
-    if not isfinite(error):
+    if not error <= EVIDENCE[1]:
         return [
             Finding(
                 "usable",
@@ -309,7 +309,8 @@ def of_integral(integral: "Integral | None") -> list[Finding]:
             )
         ]
     level = _graded(abs(value) - min(2 * error, _CHANCE), *EVIDENCE)
-    bound = "beyond 0.1" if level == "usable" else "beyond log 2"
+    level = worst([Finding(level, ""), Finding("usable" if error > _CHANCE else "good", "")])
+    bound = "beyond 0.1, or not told" if level == "usable" else "beyond log 2"
     told = Finding(level, f"the logarithm of {what} is off by {integral.off} ({bound})")
     return [] if level == "good" else [told]
 

@@ -89,3 +89,4 @@ def test_the_error_of_a_mean_without_variance_holds_the_truth():
     assert of_heavy_tail(0.5, number) == of_heavy_tail(-np.inf, number) == 1
     assert of_heavy_tail(np.nan, number) == 1
     assert of_heavy_tail(0.6, 10_000) == pytest.approx(10**0.4)
+    assert of_heavy_tail(84.6, 10_000) == of_heavy_tail(np.inf, 10_000) == np.inf

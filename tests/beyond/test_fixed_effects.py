@@ -1,5 +1,6 @@
 """The intercept of rare counts, far from Gaussian given the scale of their groups, is integrated numerically, too."""
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -63,9 +64,21 @@ def test_where_it_is_not_better_the_first_is_kept_with_its_doubt():
     fit = lb.nested(rare, RARER, 2)
     assert fit.over == ("tau",)
     assert "moves the mean of mu by 0.89 conditional standard deviations" in fit.doubt
-    assert "over=" not in fit.doubt  # which was tried
     _, sd, *_ = exact(RARER, 2)
     assert fit.standard_deviation["mu"] < 0.7 * sd
+
+
+def test_the_last_effect_stays_one():
+    """Of counts without events a rate far from Gaussian, beside whose scale there is no other effect."""
+
+    def counts(y):
+        r = numpyro.sample("r", dist.Gamma(2.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(0, 10))
+        numpyro.sample("y", dist.NegativeBinomial2(np.ones(6) * jnp.exp(b), r).to_event(1), obs=y)
+
+    fit = lb.nested(counts, np.zeros(6, int))
+    assert fit.over == ("r",)
+    assert "moves the mean of b" in fit.doubt and "over=" not in fit.doubt
 
 
 def test_near_a_gaussian_nothing_is_tried():

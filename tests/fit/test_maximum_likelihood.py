@@ -11,7 +11,7 @@ import statsmodels.api as sm
 import laplacebook as lb
 from laplacebook.fit.maximum_likelihood import maximum_log_likelihood
 from laplacebook.model.density import LikelihoodDensity
-from tests.models import coin, normal, redundant
+from tests.models import coin, normal, redundant, single_precision
 
 COIN = np.repeat([1.0, 0.0], [8, 1])
 HEADS = np.ones(9)
@@ -221,6 +221,19 @@ def test_where_they_differ_more_there_is_an_estimate():
     within = np.sum((WITHIN[:3] - WITHIN[:3].mean()) ** 2) / 2
     assert fit.mode["sigma"] ** 2 == pytest.approx(within, rel=1e-6)
     assert fit.mode["tau"] ** 2 == pytest.approx(np.var(means) - within / 3, rel=1e-6)
+
+
+def test_a_mean_near_zero_is_no_scale():
+    """In single precision a number that a step of six takes to zero is no logarithm that goes there."""
+
+    def real(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1000.0))
+        numpyro.sample("y", dist.Normal(mu, 100.0).expand([4]).to_event(1), obs=y)
+
+    y = np.array([-43.97, 56.03, 36.03, -23.97], np.float32)
+    with single_precision():
+        fit = lb.maximum_likelihood(real, y)
+    assert fit.mode["mu"] == pytest.approx(6.03, abs=1e-3)
 
 
 def test_a_rate_without_counts_is_zero():

@@ -205,7 +205,12 @@ def test_rows_of_pandas_that_are_crossed_are_refused():
     np.testing.assert_array_equal(read(table, y).log_evidence, read(table, y.copy()).log_evidence)
     with pytest.raises(lb.UnsupportedModel, match=r"'x' and 'y' have the same row labels in") as e:
         read(table, y.sort_values())
-    assert "pass y.loc[x.index], or y.to_numpy()" in " ".join(str(e.value).split())
+    assert "pass y.loc[x.index] if they are" in " ".join(str(e.value).split())
+    two = table.set_index(pd.MultiIndex.from_product([[0, 1], ["p", "q"]]))
+    assert (
+        read(two, y).log_evidence == read(table, y).log_evidence == read(two, y.values).log_evidence
+    )
+    assert read(table, y.set_axis(two.index)).log_evidence == read(table, y).log_evidence
     # By position, as the model reads them: of other labels, of none, or without a name of their own.
     for other in (y[::-1].to_numpy(), y[::-1].reset_index(drop=True), y[::-1].rename(str.upper)):
         assert read(table, other).log_evidence != read(table, y).log_evidence

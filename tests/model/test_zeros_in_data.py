@@ -1,5 +1,6 @@
 """A zero among the data at which a function of the model has no derivative is named, and what is offered works."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -34,6 +35,15 @@ def test_the_argument_and_the_row_are_named():
     exact = lb.laplace(intervals, np.where(LO > 0, LO, 1e-9), HI, plain)
     approx = lb.laplace(intervals, LO, HI, as_offered)
     assert approx.log_evidence == pytest.approx(float(exact.log_evidence))
+
+
+def test_a_random_key_is_no_number():
+    def with_key(key, lo, hi):
+        intervals(lo, hi, plain)
+        numpyro.factor("none", 0 * jax.random.normal(key))
+
+    with pytest.raises(lb.NonFinite, match="argument 'lo' is 0"):
+        lb.laplace(with_key, jax.random.key(0), LO, HI)
 
 
 def test_a_zero_that_does_no_harm_is_not():

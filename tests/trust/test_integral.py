@@ -54,6 +54,25 @@ def test_effects_of_two_kinds_are_not_called_good():
     assert diagnosis.integral.pareto_k > 0.7
 
 
+def free(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("N", len(y)):
+        numpyro.sample("rate", dist.Gamma(5.0, 1.0))
+        numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+
+def test_what_is_made_of_it_takes_the_integral_over():
+    """The rates are in no likelihood: their integral is one, and Laplace's method says e^0.9."""
+    fit = lb.laplace(lb.marginalize(free, "rate"), np.linspace(-1, 1, 60))
+    found = lb.diagnose(fit, KEY, starts=2)
+    assert found.level == "bad" and "is off by -0.9" in found.verdict
+    assert [one.line for one in found.remedies] == [
+        "numpyro.infer.MCMC(numpyro.infer.NUTS(free), ...)"
+    ]
+    again = lb.diagnose(lb.resampled(fit, KEY, 2_000), KEY, starts=2)
+    assert again.level == "bad" and "the logarithm of the integral over rate" in again.verdict
+
+
 @pytest.mark.parametrize(
     ("value", "error", "levels"),
     [
@@ -62,6 +81,9 @@ def test_effects_of_two_kinds_are_not_called_good():
         (0.69, 0.001, ["usable"]),
         (-0.7, 0.001, ["bad"]),
         (0.0, np.inf, ["usable"]),
+        (0.25, 1.5, ["usable"]),
+        (0.0, 0.21, ["usable"]),
+        (0.0, 0.19, []),
     ],
 )
 def test_thresholds(value, error, levels):

@@ -266,6 +266,30 @@ def test_a_long_tail_whose_interval_is_right_is_not_good():
     assert diagnosis.sites["spread"][0] == of_mu.spread_ratio
 
 
+@pytest.mark.parametrize("sd", [2.0, 3.0, 5.0])
+def test_of_a_very_long_tail_no_more_is_told_than_of_the_gaussians(sd):
+    """A log-normal number, of which q is exact: most of its variance lies beyond what is looked at."""
+
+    def long(y):
+        x = numpyro.sample("x", dist.LogNormal(0.0, sd))
+        numpyro.sample("y", dist.Normal(jnp.log(x), 8.0), obs=y)
+
+    (one,) = marginals(lb.laplace(long, 1.0))
+    assert one.spread_ratio == pytest.approx(1, abs=0.1)
+    assert of_site(one).level == "good"
+
+
+def test_an_overflow_far_out_leaves_the_interval():
+    def wide():
+        x = numpyro.sample("x", dist.LogNormal(0.0, 1e4))
+        z = jnp.log(x) / 250
+        numpyro.factor("f", -(z**2) / 2 - 0.01 * z**4)
+
+    (one,) = marginals(lb.laplace(wide))
+    assert one.scale is not None and one.spread_of_number is None
+    assert of_site(one).level == "bad"
+
+
 @pytest.mark.parametrize(
     ("ratio", "level"),
     [(0.801, "good"), (0.799, "usable"), (1.199, "good"), (1.201, "usable"), (0.1, "usable")],
