@@ -262,8 +262,30 @@ def _latent_sites(trace: dict, space: str) -> list[Site]:
 def _refuse_misshapen(trace: dict) -> None:
     for site in trace.values():
         # The steps of a scan are an axis that no plate declares.
-        if site["type"] == "sample" and site["is_observed"] and not site.get("_control_flow_done"):
+        if site["type"] != "sample" or site.get("_control_flow_done"):
+            continue
+        if site["is_observed"]:
             refuse_crossed(site)
+        else:
+            _refuse_wider_scale(site)
+
+
+def _refuse_wider_scale(site: dict) -> None:
+    shape, own = (
+        jnp.shape(site["scale"]) if site["scale"] is not None else (),
+        site["fn"].batch_shape,
+    )
+    whole = jnp.broadcast_shapes(shape, own)
+    if whole == own:
+        return
+    raise UnsupportedModel(
+        f"The prior of '{site['name']}', of batch shape {own}, is scaled by an array of shape {shape}: it would count "
+        f"{prod(whole) // max(prod(own), 1)} times.",
+        causes=[
+            "numpyro.handlers.scale, with a weight for each row, around what samples more than the outcomes"
+        ],
+        remedy="let the handler be around the observed site alone.",
+    )
 
 
 def _factors(trace: dict) -> dict[str, Array]:

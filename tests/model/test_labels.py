@@ -121,9 +121,9 @@ def outcome_in_a_factor(g, y):
 
 
 def weighted(g, y):
-    weights = effects((J,), "b") * 0 + np.ones(J)
+    weights, mean = effects((J,), "b") * 0 + np.ones(J), effects()[0]
     with handlers.scale(scale=weights[g]):
-        observe(effects()[0], y)
+        observe(mean, y)
 
 
 def hidden(g, y):

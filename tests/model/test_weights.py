@@ -63,3 +63,21 @@ def test_a_negative_scale_of_a_compiled_fit():
 def test_a_datum_that_counts_0_times():
     fit = lb.laplace(data_scaled, np.array([1.0, 0, 1, 1]), Y)
     np.testing.assert_allclose(fit.mode["m"], Y[[0, 2, 3]].sum() / 4, rtol=1e-9)
+
+
+def test_a_weight_for_each_row_is_no_weight_of_a_prior():
+    """Around the whole model it would count the prior as often as there are rows."""
+
+    def line(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
+
+    def weighted(x, y, times):
+        with numpyro.handlers.scale(scale=times):
+            line(x, y)
+
+    x, y = np.arange(5.0), np.ones(5)
+    with pytest.raises(lb.UnsupportedModel, match=r"prior of 'w'.* it\s+would count 5"):
+        lb.laplace(weighted, x, y, np.ones(5))
+    once = lb.laplace(weighted, x, y, np.ones(()))
+    assert once.log_evidence == pytest.approx(float(lb.laplace(line, x, y).log_evidence))
