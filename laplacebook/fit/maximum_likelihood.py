@@ -22,9 +22,7 @@ _WIDE = 10.0  # of a logarithm: a number of which the likelihood does not know t
 _DOWN = np.array([0.0, -3.0, -6.0])  # of it
 # Of the logarithm of what is next to zero, up to any number.
 _UP = np.arange(6.0, 49.0, 6.0)
-_SMALL = (
-    0.01  # relative, by which three steps of a number that goes to zero may miss a geometric series
-)
+_SMALL = 0.01  # relative, by which a number may miss the exponential of its coordinate, as next to zero it is
 _LEVEL = 0.01  # nats
 _MOST = 64  # numbers that are looked at
 
@@ -108,7 +106,9 @@ def _best_at_zero(
         points = u + jnp.asarray(ways[:, j], u.dtype)
         numbers = np.asarray(own_numbers(density, points))[:, j]
         here, near, far = (float(_log_likelihood_at(density, point)) for point in points)
-        falls = numbers[0] > 0 and abs(numbers[1] ** 2 / (numbers[0] * numbers[2]) - 1) < _SMALL
+        falls = numbers[0] > 0 and np.allclose(
+            numbers / numbers[0], np.exp(_DOWN), rtol=_SMALL, atol=0
+        )
         rounding = float(jnp.finfo(u.dtype).eps) ** 0.5 * (1 + abs(here))
         level = far >= here - rounding and abs(far - near) <= rounding + _LEVEL
         if falls and level and _depends(density, u, j, here):

@@ -22,7 +22,6 @@ from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_arrays import (
     crossed_rows,
-    is_labelled,
     is_sequence,
     needs_a_column_read,
     no_attribute,
@@ -83,8 +82,9 @@ class Call:
         leaves, structure = jax.tree.flatten(given, _is_read_once)
         if any(map(_is_read_once, leaves)):
             raise _read_once(_named(function, args, kwargs or {}, _is_read_once))
-        if sum(map(is_labelled, leaves)) > 1:
-            crossed = crossed_rows(_named(function, args, kwargs or {}))
+        if sum(map(_has_index, leaves)) > 1:
+            named = _named(function, args, kwargs or {})
+            crossed = crossed_rows([(name, x.index) for name, x in named if _has_index(x)])
             if crossed is not None:
                 raise crossed
         leaves = [_numbers_of(leaf) for leaf in leaves]
@@ -237,6 +237,11 @@ def _masked(named: list[tuple[str, Any]]) -> UnsupportedModel:
 
 def _is_read_once(leaf: Any) -> bool:
     return isinstance(leaf, Iterator)
+
+
+def _has_index(leaf: Any) -> bool:
+    """Whether its rows have labels, as those of a column or a table of pandas have."""
+    return hasattr(leaf, "to_numpy") and hasattr(getattr(leaf, "index", None), "isin")
 
 
 def _read_once(named: list[tuple[str, Any]]) -> UnsupportedModel:

@@ -78,11 +78,14 @@ def needs_a_column_read(value: Any) -> bool:
     return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
 
 
-def crossed_rows(named: list[tuple[str, Any]]) -> UnsupportedModel | None:
-    """The error for two columns, or tables, of pandas with the same labels of rows in different orders, or None."""
-    labelled = [(name, value.index) for name, value in named if is_labelled(value)]
-    for i, (name, index) in enumerate(labelled):
-        for other, labels in labelled[:i]:
+def crossed_rows(indexes: list[tuple[str, Any]]) -> UnsupportedModel | None:
+    """The error for two columns, or tables, of pandas with the same labels of rows in different orders, or None.
+
+    Args:
+        indexes: of each its name and its index.
+    """
+    for i, (name, index) in enumerate(indexes):
+        for other, labels in indexes[:i]:
             if (
                 len(index) == len(labels)
                 and not index.equals(labels)
@@ -99,11 +102,6 @@ def crossed_rows(named: list[tuple[str, Any]]) -> UnsupportedModel | None:
                     "they are in the same order, or looked up by number.",
                 )
     return None
-
-
-def is_labelled(value: Any) -> bool:
-    """Whether the rows of a value have labels, as those of a column or a table of pandas have."""
-    return hasattr(value, "to_numpy") and hasattr(value, "index") and hasattr(value.index, "isin")
 
 
 #: by the beginning of a data type, the numbers in a column of pandas or in an array

@@ -169,7 +169,7 @@ class Diagnosis(Judged):
 
     @cached_property
     def judged_of_sites(self) -> tuple[Slice | Number, ...]:
-        """What is judged of each site: its numbers by draws, where these are known, or else its coordinates."""
+        """What is judged of each site, its numbers by draws where these are known, or else its coordinates."""
         found: list[Slice | Number] = []
         for site in self.approx.density.sites:
             names = set(site.coordinate_names())

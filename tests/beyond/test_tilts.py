@@ -85,7 +85,7 @@ def test_quantiles_where_one_point_is_wider_than_all_others():
 
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
     """Of effects as skewed as logarithms of times."""
-    rng, pairs = np.random.default_rng(3), skewed_effects._pairs
+    rng, pairs = np.random.default_rng(3), skewed_effects.pairs_at
     group = np.repeat(np.arange(8), 3)
     y = np.exp(rng.normal(0, 0.5, 8))[group] * rng.weibull(1.5, 24)
 
@@ -98,7 +98,7 @@ def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
     fits = []
     for k in range(8):
         with monkeypatch.context() as other:
-            other.setattr(skewed_effects, "_pairs", lambda *a: pairs(*a[:-1], a[-1] + 2 * k))  # noqa: B023
+            other.setattr(skewed_effects, "pairs_at", lambda *a: pairs(*a[:-1], a[-1] + 2 * k))  # noqa: B023
             fits.append(lb.nested(times, y))
     drawn = [
         function(*fits[0]._weighted["u"]) for function in (functions.average, functions.spread)
