@@ -276,11 +276,12 @@ def _refuse_wider_scale(site: dict) -> None:
         site["fn"].batch_shape,
     )
     whole = jnp.broadcast_shapes(shape, own)
-    if whole == own:
+    times = prod(whole) // max(prod(own), 1)
+    if times <= 1:
         return
     raise UnsupportedModel(
         f"The prior of '{site['name']}', of batch shape {own}, is scaled by an array of shape {shape}: it would count "
-        f"{prod(whole) // max(prod(own), 1)} times.",
+        f"{times} times.",
         causes=[
             "numpyro.handlers.scale, with a weight for each row, around what samples more than the outcomes"
         ],

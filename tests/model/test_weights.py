@@ -79,5 +79,6 @@ def test_a_weight_for_each_row_is_no_weight_of_a_prior():
     x, y = np.arange(5.0), np.ones(5)
     with pytest.raises(lb.UnsupportedModel, match=r"prior of 'w'.* it\s+would count 5"):
         lb.laplace(weighted, x, y, np.ones(5))
-    once = lb.laplace(weighted, x, y, np.ones(()))
-    assert once.log_evidence == pytest.approx(float(lb.laplace(line, x, y).log_evidence))
+    for one in (np.ones(()), np.ones(1)):
+        once = lb.laplace(weighted, x, y, one)
+        assert once.log_evidence == pytest.approx(float(lb.laplace(line, x, y).log_evidence))
