@@ -16,7 +16,7 @@ from laplacebook.base.checks import require_numbers
 from laplacebook.base.errors import NotPositiveDefinite, UnsupportedModel
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.pytrees import loud, own_copy
-from laplacebook.base.quick import jit_quickly
+from laplacebook.base.quick import jit_quickly, most_rows
 from laplacebook.curvature import gauss_newton
 from laplacebook.curvature.eigenvalues import top_eigenpairs
 from laplacebook.curvature.hessian import ROUNDING, prior_curvature, prior_hessian
@@ -37,6 +37,11 @@ WHOLE = ("dense", "last_layer")  # structures that keep the whole matrix
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
 FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
+ANSWER = (
+    3 * 10**10
+)  # products for a whole matrix, a second or more, to which a search comes back without a mode
+WORTH = 10**10  # of them, with which a round saves a hundred steps
+CHEAP = 10**9  # of them, as many as a point may cost where there is no step to make
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
@@ -140,9 +145,11 @@ def entries_and_metric_at(
 def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
     """The settings of a precision for the steps of a search that is closer to the Hessian, or costs less.
 
-    In single precision a search in the metric of a diagonal does not reach the mode of a network;
-    one in that of Kronecker factors does, in as many steps as in that of the whole matrix. Those of a
-    model that has none raise UnsupportedModel.
+    That of the whole matrix where the numbers are few: along a ridge, as of a network with more units than
+    it needs, parts of it are far from the Hessian, so that a search by them stops on the way, or does not
+    end. Beyond, in single precision a search in the metric of a diagonal does not reach the mode of a
+    network; one in that of Kronecker factors does, in as many steps as in that of the whole matrix. Those
+    of a model that has none raise UnsupportedModel.
 
     Args:
         density: the log joint.
@@ -151,10 +158,32 @@ def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
     Returns:
         None where that of the fit itself will do.
     """
+    whole = whole_metric_of(density, settings, WORTH)
+    if whole is not None:
+        return whole
     costly = settings.structure == "dense" and density.dimension > COSTLY
     if settings.structure != "diagonal" and not costly:
         return None
     return replace(settings, structure="kronecker") if _order(density) <= LARGEST else None
+
+
+def whole_metric_of(
+    density: ModelDensity, settings: Settings, products: int = ANSWER
+) -> Settings | None:
+    """The settings of the whole matrix for the steps, where the fit keeps less and it takes no more products."""
+    if settings.structure in WHOLE or _products(density) > products:
+        return None
+    return replace(settings, structure="dense")
+
+
+def judges(density: ModelDensity, metric: Settings | None) -> bool:
+    """Whether a metric of the steps says how far the mode is, too: a whole matrix that costs little."""
+    return metric is not None and metric.structure == "dense" and _products(density) <= CHEAP
+
+
+def _products(density: ModelDensity) -> int:
+    """For the whole matrix and its factor."""
+    return density.dimension**2 * max(density.dimension, most_rows(density))
 
 
 def metric_costs_little(density: ModelDensity) -> bool:

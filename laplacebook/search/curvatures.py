@@ -1,12 +1,18 @@
 """The precision where a search without a Hessian stands, and the metric of its steps from there."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.errors import UnsupportedModel
-from laplacebook.curvature.precision_at import metric_costs_little, metric_of
+from laplacebook.curvature.precision_at import (
+    judges,
+    metric_costs_little,
+    metric_of,
+    whole_metric_of,
+)
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -26,12 +32,25 @@ class Curvatures:
         self.layers = layers
         self._density, self._settings = density, settings
         self._metric = metric_of(density, settings)
-        self._together = settings.structure == "diagonal" and metric_costs_little(density)
+        self._judges = judges(density, self._metric)
+        self._together = (
+            settings.structure == "diagonal"
+            and self._metric == replace(settings, structure="kronecker")
+            and metric_costs_little(density)
+        )
         self._held: tuple[np.ndarray, Callable[[], Precision]] | None = None
+
+    def take_the_whole(self) -> bool:
+        """From now on the steps are by the whole matrix, if it is not too costly; whether they were not before."""
+        whole = whole_metric_of(self._density, self._settings)
+        if whole is None or whole == self._metric:
+            return False
+        self._metric, self._held, self._together = whole, None, False
+        return True
 
     def precision_at(self, u: Float[np.ndarray, " D"]) -> Precision:
         """That of the fit."""
-        if self._metric is None or not self.layers or not self._together:
+        if not self.layers or not self._together:
             return precision_seen(self._density, u, self._settings)
         try:
             precision, metric = precision_and_metric_seen(self._density, u, self._settings)
@@ -41,9 +60,13 @@ class Curvatures:
         self._held = u, metric
         return precision
 
+    def judge_at(self, u: Float[np.ndarray, " D"]) -> Precision | None:
+        """That of the steps, where it judges the distance as well."""
+        return self.metric_at(u) if self._judges else None
+
     def metric_at(self, u: Float[np.ndarray, " D"]) -> Precision | None:
         """That of the steps; None where the one of the fit will do, or the model has no other."""
-        if self._metric is None or not self.layers:
+        if self._metric is None or not (self.layers or self._metric.structure == "dense"):
             return None
         if self._held is not None and np.array_equal(self._held[0], u):
             return self._held[1]()

@@ -35,6 +35,7 @@ def drive_rounds(
     ridge_at: Callable[[np.ndarray, Precision], tuple[np.ndarray, np.ndarray]],
     start: Float[np.ndarray, " D"],
     tolerance: float,
+    judge_at: Callable[[np.ndarray], Precision | None] = lambda _: None,
 ) -> Search:
     """The minimum that L-BFGS reaches from ``start``, as :func:`~laplacebook.search.lbfgs.search_by_lbfgs` has it.
 
@@ -45,6 +46,7 @@ def drive_rounds(
         ridge_at: the direction of least curvature at a point by the precision there, and that curvature.
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
+        judge_at: the precision of the steps, where it judges the distance as well.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
@@ -62,13 +64,14 @@ def drive_rounds(
             elif leaves(state, tolerance):
                 x, steps = downhill(lambda x: look_at(x).f, state), np.ones((), int)
             else:
-                metric = metric_at(state.x)
+                metric = metric_at(state.x) if state.judge is None else state.judge
                 x, steps = by_one_thread(round_from)(value_and_gradient, state, tolerance, metric)
 
-            precision = precision_at(x)
+            precision, judge = precision_at(x), judge_at(x)
             ridge = partial(ridge_at, x, precision)
             look = look_at(x)
-            state = by_one_thread(after_round)(state, x, look, precision, steps, ridge, tolerance)
+            end = look, precision, judge, steps, ridge
+            state = by_one_thread(after_round)(state, x, *end, tolerance)
             bar.update()
             bar.set_postfix_str(f"{float(state.decrement):.1g} standard deviations from a mode")
     return by_one_thread(ended)(state, tolerance)

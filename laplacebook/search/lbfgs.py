@@ -39,6 +39,7 @@ def search_by_lbfgs(
     start: Float[Array, " D"],
     tolerance: Float[Array, ""] | float,
     metric_at: Callable[[Array], Precision] | None = None,
+    judges: bool = False,
 ) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
@@ -55,19 +56,21 @@ def search_by_lbfgs(
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
         metric_at: the precision of the steps at a point, if it is another one.
+        judges: whether the distance is judged by that as well.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
-        is certified where the Newton decrement by that precision is at most the tolerance, and the
+        is certified where the Newton decrement by each that judges is at most the tolerance, and the
         Hessian has no direction of negative curvature among those that ten steps of Lanczos see.
     """
 
-    def look_at(x: Array) -> tuple[Look, Precision]:
+    def look_at(x: Array) -> tuple[Look, Precision, Precision | None]:
         (value, beside), gradient = jax.value_and_grad(f, has_aux=True)(x)
-        return Look(value, beside, gradient, None), precision_at(x)
+        judge = metric_at(x) if judges and metric_at is not None else None
+        return Look(value, beside, gradient, None), precision_at(x), judge
 
     def next_round(state: Rounds) -> tuple[Array, Array]:
-        metric = None if metric_at is None else metric_at(state.x)
+        metric = state.judge if judges or metric_at is None else metric_at(state.x)
         return round_from(jax.value_and_grad(lambda x: f(x)[0]), state, tolerance, metric)
 
     def advance(state: Rounds) -> Rounds:
@@ -80,13 +83,13 @@ def search_by_lbfgs(
                 lambda: next_round(state),
             ],
         )
-        look, precision = look_at(x)
+        look, precision, judge = look_at(x)
 
         def ridge_there() -> tuple[Array, Array]:
             product = jax.linearize(jax.grad(lambda x: f(x)[0]), x)[1]
             return ridge(partial(whitened, product, precision), x, precision)
 
-        return after_round(state, x, look, precision, steps, ridge_there, tolerance)
+        return after_round(state, x, look, precision, judge, steps, ridge_there, tolerance)
 
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look_at, start))
     first = initial_rounds(start, *nothing)

@@ -15,7 +15,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import closed_over
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import kept, metric_of, precision_at
+from laplacebook.curvature.precision_at import judges, kept, metric_of, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -144,29 +144,31 @@ def locate(
 
     f, of_f = closed_over(loss, start, density)
     a, of_a = closed_over(curved, start, density)
-    m, of_m = _metric(density, start, settings)
+    m, of_m, judges = _metric(density, start, settings)
     constants = (density, *of_f), (density, *of_a), (density, *of_m)
-    return _by_lbfgs(f, a, m, start, constants, tolerance)
+    return _by_lbfgs(f, a, m, judges, start, constants, tolerance)
 
 
 def _metric(
     density: ModelDensity, start: Array, settings: Settings
-) -> tuple[Callable | None, list[Array]]:
-    """The metric of the steps where it is not the precision of the fit, and what it closes over."""
+) -> tuple[Callable | None, list[Array], bool]:
+    """The metric of the steps where it is not the precision of the fit, what it closes over, and whether it judges."""
     metric = metric_of(density, settings)
     if metric is None:
-        return None, []
+        return None, [], False
     try:
-        return closed_over(lambda u, d: precision_at(d, u, metric), start, density)
+        steps = closed_over(lambda u, d: precision_at(d, u, metric), start, density)
+        return *steps, judges(density, metric)
     except UnsupportedModel:
-        return None, []
+        return None, [], False
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2, 3))
 def _by_lbfgs(
     f: Callable,
     precision_at: Callable,
     metric_at: Callable | None,
+    judges: bool,
     start: Array,
     constants: Any,
     tolerance: Array | float,
@@ -178,6 +180,7 @@ def _by_lbfgs(
         start,
         tolerance,
         None if metric_at is None else lambda x: metric_at(x, *of_m),
+        judges,
     )
 
 
@@ -186,11 +189,12 @@ def _by_lbfgs_jvp(
     f: Callable,
     precision_at: Callable,
     metric_at: Callable | None,
+    judges: bool,
     primals: tuple,
     tangents: tuple,
 ) -> tuple[Search, Search]:
     start, (of_f, of_a, _), _ = primals
-    end = _by_lbfgs(f, precision_at, metric_at, *primals)
+    end = _by_lbfgs(f, precision_at, metric_at, judges, *primals)
     to_f, to_a, _ = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:

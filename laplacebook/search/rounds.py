@@ -36,7 +36,8 @@ class Rounds(NamedTuple):
         beside: what it returns beside its value.
         gradient: shape (D,).
         precision: there.
-        decrement: the Newton decrement by that precision.
+        judge: a precision there that is closer to the Hessian, for the steps and the decrement; or None.
+        decrement: the Newton decrement by that precision, and by the judge where that is larger.
         farthest: the largest one that was a number.
         best: the smallest one of which the next is to be a half.
         way: the direction of least curvature, where the decrement is small enough.
@@ -52,6 +53,7 @@ class Rounds(NamedTuple):
     beside: Any
     gradient: Numbers
     precision: Any
+    judge: Any
     decrement: Numbers
     farthest: Numbers
     best: Numbers
@@ -64,7 +66,10 @@ class Rounds(NamedTuple):
 
 
 def initial_rounds(
-    start: Float[Numbers, " D"], nothing: Look, precision: Precision | None
+    start: Float[Numbers, " D"],
+    nothing: Look,
+    precision: Precision | None,
+    judge: Precision | None = None,
 ) -> Rounds:
     """A state without a look, whose first round looks at the start; ``nothing`` has the shapes of one."""
     xp = namespace(start)
@@ -75,6 +80,7 @@ def initial_rounds(
         beside=nothing.beside,
         gradient=nothing.gradient,
         precision=precision,
+        judge=judge,
         decrement=infinite,
         farthest=xp.zeros((), start.dtype),
         best=infinite,
@@ -156,8 +162,8 @@ def round_from(
         look_at: the function and its gradient at a point.
         state: where the round begins.
         tolerance: the Newton decrement that is small enough.
-        metric: a precision there that is closer to the Hessian than that of the state; where it is
-            not positive definite, and by default, that of the state.
+        metric: a precision there that is closer to the Hessian than that of the state, such as its
+            judge; where it is not positive definite, and by default, that of the state.
     """
     x, gradient = state.x, state.gradient
     xp, precision, distance = namespace(x), state.precision, state.decrement
@@ -204,6 +210,7 @@ def after_round(
     x: Float[Numbers, " D"],
     look: Look,
     precision: Precision,
+    judge: Precision | None,
     steps: Numbers,
     ridge_there: Callable[[], tuple[Numbers, Numbers]],
     tolerance: Numbers | float,
@@ -215,6 +222,7 @@ def after_round(
         x: where it ended, shape (D,).
         look: there.
         precision: there.
+        judge: there, if there is one.
         steps: of L-BFGS.
         ridge_there: returns what :func:`ridge` does there.
         tolerance: the Newton decrement that is small enough.
@@ -222,6 +230,8 @@ def after_round(
     xp = namespace(x)
     decrement = xp.linalg.norm(precision.half_solve(look.gradient))
     decrement = xp.where(xp.isnan(decrement), xp.inf, decrement).astype(x.dtype)
+    if judge is not None:  # where it is not positive definite, it has no say
+        decrement = xp.fmax(decrement, xp.linalg.norm(judge.half_solve(look.gradient)))
     nearer = near(state, tolerance) | (decrement < state.best / 2)
     lower = look.f < state.f - 1e-3
     way, lowest = branch(
@@ -235,6 +245,7 @@ def after_round(
         beside=look.beside,
         gradient=look.gradient,
         precision=precision,
+        judge=judge,
         decrement=decrement,
         farthest=xp.where(
             xp.isfinite(decrement), xp.maximum(decrement, state.farthest), state.farthest

@@ -304,7 +304,11 @@ def _driven_rounds(
         steps: Numbers = 0
         if settings.structure == "dense" and metric_at(u) is not None:
             u, steps = _approached(look_at, metric_at, u, tolerance)
-        found = drive_rounds(look_at, precision_at, metric_at, ridge_there, u, tolerance)
+        ways = look_at, precision_at, metric_at, ridge_there
+        found = drive_rounds(*ways, u, tolerance, curvatures.judge_at)
+        if tolerance < found.certificate.newton_decrement < inf and curvatures.take_the_whole():
+            steps += found.certificate.iterations
+            found = drive_rounds(*ways, found.point, tolerance)
         past.layers = curvatures.layers
         steps += found.certificate.iterations
         found = found._replace(certificate=replace(found.certificate, iterations=steps))

@@ -70,9 +70,9 @@ FITS = {
     "network": (bayesian_mlp, (X, WAVE), gauss_newton("kronecker", start=START, **NETWORK)),
     "low rank, from a dense one": (logistic, (X, LABELS), gauss_newton("low_rank", rank=1)),
     "roughly": (
-        bayesian_mlp,
+        ordered,
         (X, WAVE),
-        gauss_newton("kronecker", start=START, tolerance=0.5, **NETWORK),
+        gauss_newton("block", start={"slope": np.ones(2), "rate": 0.3}, tolerance=0.5),
     ),
 }
 LINE = X[:, 0]

@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy.linalg import eigh
 
 import laplacebook as lb
 from laplacebook.curvature import precision_at
@@ -19,7 +20,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.not_finite import print_point
 from laplacebook.model.sites import Site
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import curvatures, driven_rounds, rounds
+from laplacebook.search import curvatures, driven_rounds, rounds, search
 from laplacebook.search.certificate import Certificate
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
 from tests.models import single_precision
@@ -47,6 +48,7 @@ NETWORK = partial(bayesian_mlp, widths=(5,), likelihood="categorical", outputs=3
 def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metric, monkeypatch):
     """In that of its own diagonal a network of digits does not arrive in single precision."""
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
+    monkeypatch.setattr(precision_at, "WORTH", 0)
     metrics, one_round = [], driven_rounds.round_from
     monkeypatch.setattr(
         driven_rounds,
@@ -92,6 +94,7 @@ def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
     looks, one_look = [], curvatures.precision_seen
     monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)
+    monkeypatch.setattr(precision_at, "WORTH", 0)
     monkeypatch.setattr(
         curvatures,
         "precision_seen",
@@ -102,6 +105,66 @@ def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
     assert fit.certificate.converged
     assert fit.precision.shape == (fit.mode_vector.size,)
     assert set(looks) == structures
+
+
+RIDGE = RNG.normal(size=(200, 2))
+SINE = np.sin(RIDGE[:, 0]) + RNG.normal(size=200) / 10
+MORE_UNITS = partial(bayesian_mlp, widths=(8,), noise_precision=100.0)
+
+
+@pytest.fixture(scope="module")
+def on_ridge():
+    """Weights after training of a network with more units than a sine needs: sds from the mode, along a ridge."""
+    return lb.train(MORE_UNITS, RIDGE, SINE, key=jax.random.key(2), steps=3000)
+
+
+def fit_to_sine(structure, start, **options):
+    return lb.laplace(
+        MORE_UNITS,
+        RIDGE,
+        SINE,
+        start=start,
+        curvature="gauss_newton",
+        structure=structure,
+        **options,
+    )
+
+
+def off_by(fit, whole):
+    """Standard deviations by the whole matrix."""
+    moved = whole.mode_vector - fit.mode_vector
+    return np.sqrt(moved @ whole.precision.matvec(moved))
+
+
+@pytest.mark.parametrize(
+    ("structure", "worth"),
+    [
+        *((structure, precision_at.WORTH) for structure in ("kronecker", "block", "diagonal")),
+        ("block", 0),  # a search by the part comes first
+    ],
+)
+def test_a_part_of_the_curvature_finds_the_mode_along_a_ridge(
+    structure, worth, on_ridge, monkeypatch
+):
+    """By the part alone the search stood three sds from the mode, and was refused."""
+    monkeypatch.setattr(precision_at, "WORTH", worth)
+    fit = fit_to_sine(structure, on_ridge)
+    assert off_by(fit, fit_to_sine("dense", fit.mode)) < 1e-6
+
+
+@pytest.mark.parametrize("patience", [search.PATIENCE, -1], ids=["driven", "compiled"])
+def test_a_start_on_a_ridge_that_a_part_takes_for_the_mode_is_none(patience, on_ridge, monkeypatch):
+    """A standard deviation from it, where the decrement by the diagonal is .005."""
+    monkeypatch.setattr(search, "PATIENCE", patience)
+    whole = fit_to_sine("dense", on_ridge)
+    part = fit_to_sine("diagonal", whole.mode)
+    values, ways = eigh(whole.precision.matrix, np.diag(part.precision.diagonal_of_matrix()))
+    way = ways[:, 0] / np.sqrt(values[0])
+    start = whole.density.values(whole.mode_vector + way)
+    fit = fit_to_sine("diagonal", start, tolerance=0.05)
+    by_part = np.linalg.norm(part.precision.half_solve(whole.precision.matvec(way)))
+    assert by_part < 0.05
+    assert off_by(fit, whole) < 0.1
 
 
 def test_digits_in_single_precision_arrive_in_six_rounds(monkeypatch):
