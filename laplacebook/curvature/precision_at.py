@@ -37,11 +37,12 @@ WHOLE = ("dense", "last_layer")  # structures that keep the whole matrix
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
 FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
-ANSWER = (
+FEW = (
+    2 * 10**8
+)  # products for a whole matrix, some hundredths of a second: it takes the steps, and judges
+MANY = (
     3 * 10**10
-)  # products for a whole matrix, a second or more, to which a search comes back without a mode
-WORTH = 10**10  # of them, with which a round saves a hundred steps
-CHEAP = 10**9  # of them, as many as a point may cost where there is no step to make
+)  # a second or more: it takes the steps where some rounds by a part of it found no mode
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
@@ -158,7 +159,7 @@ def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
     Returns:
         None where that of the fit itself will do.
     """
-    whole = whole_metric_of(density, settings, WORTH)
+    whole = whole_metric_of(density, settings, FEW)
     if whole is not None:
         return whole
     costly = settings.structure == "dense" and density.dimension > COSTLY
@@ -168,17 +169,12 @@ def metric_of(density: ModelDensity, settings: Settings) -> Settings | None:
 
 
 def whole_metric_of(
-    density: ModelDensity, settings: Settings, products: int = ANSWER
+    density: ModelDensity, settings: Settings, products: int = MANY
 ) -> Settings | None:
     """The settings of the whole matrix for the steps, where the fit keeps less and it takes no more products."""
     if settings.structure in WHOLE or _products(density) > products:
         return None
     return replace(settings, structure="dense")
-
-
-def judges(density: ModelDensity, metric: Settings | None) -> bool:
-    """Whether a metric of the steps says how far the mode is, too: a whole matrix that costs little."""
-    return metric is not None and metric.structure == "dense" and _products(density) <= CHEAP
 
 
 def _products(density: ModelDensity) -> int:

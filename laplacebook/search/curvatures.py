@@ -8,7 +8,6 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.curvature.precision_at import (
-    judges,
     metric_costs_little,
     metric_of,
     whole_metric_of,
@@ -17,6 +16,9 @@ from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.looks import precision_and_metric_seen, precision_seen
+from laplacebook.search.rounds import ROUNDS
+
+BY_PART = 6  # rounds: as many as the weights of digits take
 
 
 class Curvatures:
@@ -32,7 +34,8 @@ class Curvatures:
         self.layers = layers
         self._density, self._settings = density, settings
         self._metric = metric_of(density, settings)
-        self._judges = judges(density, self._metric)
+        self._whole = whole_metric_of(density, settings)
+        self._judges = self._metric is not None and self._metric.structure == "dense"
         self._together = (
             settings.structure == "diagonal"
             and self._metric == replace(settings, structure="kronecker")
@@ -40,13 +43,14 @@ class Curvatures:
         )
         self._held: tuple[np.ndarray, Callable[[], Precision]] | None = None
 
-    def take_the_whole(self) -> bool:
-        """From now on the steps are by the whole matrix, if it is not too costly; whether they were not before."""
-        whole = whole_metric_of(self._density, self._settings)
-        if whole is None or whole == self._metric:
-            return False
-        self._metric, self._held, self._together = whole, None, False
-        return True
+    @property
+    def rounds(self) -> int:
+        """How many to make before the steps are by the whole matrix; all, where they are, or it is too costly."""
+        return BY_PART if self._whole not in (None, self._metric) else ROUNDS
+
+    def take_the_whole(self) -> None:
+        """From now on the steps are by the whole matrix."""
+        self._metric, self._held, self._together = self._whole, None, False
 
     def precision_at(self, u: Float[np.ndarray, " D"]) -> Precision:
         """That of the fit."""

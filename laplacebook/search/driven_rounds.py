@@ -36,6 +36,7 @@ def drive_rounds(
     start: Float[np.ndarray, " D"],
     tolerance: float,
     judge_at: Callable[[np.ndarray], Precision | None] = lambda _: None,
+    rounds: int = ROUNDS,
 ) -> Search:
     """The minimum that L-BFGS reaches from ``start``, as :func:`~laplacebook.search.lbfgs.search_by_lbfgs` has it.
 
@@ -47,6 +48,7 @@ def drive_rounds(
         start: where the search begins, shape (D,).
         tolerance: the Newton decrement that is small enough.
         judge_at: the precision of the steps, where it judges the distance as well.
+        rounds: how many.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
@@ -58,7 +60,7 @@ def drive_rounds(
 
     state = initial_rounds(start, Look(None, None, np.zeros_like(start), None), None)
     with progress(ROUNDS, None, unit="round") as bar:
-        while go_on(state, tolerance):
+        while go_on(state, tolerance) and state.rounds <= rounds:
             if state.rounds == 0:
                 x, steps = start, np.zeros((), int)
             elif leaves(state, tolerance):

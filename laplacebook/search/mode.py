@@ -15,7 +15,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import closed_over
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import judges, kept, metric_of, precision_at
+from laplacebook.curvature.precision_at import kept, metric_of, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -158,7 +158,7 @@ def _metric(
         return None, [], False
     try:
         steps = closed_over(lambda u, d: precision_at(d, u, metric), start, density)
-        return *steps, judges(density, metric)
+        return *steps, metric.structure == "dense"
     except UnsupportedModel:
         return None, [], False
 

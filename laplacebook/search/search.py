@@ -49,7 +49,7 @@ from laplacebook.search.metric import FEW as FEW_COORDINATES
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
-from laplacebook.search.rounds import ridge, whitened
+from laplacebook.search.rounds import ROUNDS, ridge, whitened
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 200  # an eigendecomposition costs some milliseconds, and the whole loop half a second to compile
@@ -305,8 +305,10 @@ def _driven_rounds(
         if settings.structure == "dense" and metric_at(u) is not None:
             u, steps = _approached(look_at, metric_at, u, tolerance)
         ways = look_at, precision_at, metric_at, ridge_there
-        found = drive_rounds(*ways, u, tolerance, curvatures.judge_at)
-        if tolerance < found.certificate.newton_decrement < inf and curvatures.take_the_whole():
+        rounds = curvatures.rounds
+        found = drive_rounds(*ways, u, tolerance, curvatures.judge_at, rounds)
+        if rounds < ROUNDS and tolerance < found.certificate.newton_decrement < inf:
+            curvatures.take_the_whole()
             steps += found.certificate.iterations
             found = drive_rounds(*ways, found.point, tolerance)
         past.layers = curvatures.layers

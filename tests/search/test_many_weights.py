@@ -48,7 +48,7 @@ NETWORK = partial(bayesian_mlp, widths=(5,), likelihood="categorical", outputs=3
 def test_a_diagonal_fit_steps_in_the_metric_of_kronecker_factors(model, y, metric, monkeypatch):
     """In that of its own diagonal a network of digits does not arrive in single precision."""
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
-    monkeypatch.setattr(precision_at, "WORTH", 0)
+    monkeypatch.setattr(precision_at, "FEW", 0)
     metrics, one_round = [], driven_rounds.round_from
     monkeypatch.setattr(
         driven_rounds,
@@ -94,7 +94,7 @@ def test_before_a_low_rank_of_many_weights_layers_need_no_other_curvature(
     start = lb.train(model, X, y, key=jax.random.key(0), steps=100)
     looks, one_look = [], curvatures.precision_seen
     monkeypatch.setattr("laplacebook.fit.laplace.MANY", 0)
-    monkeypatch.setattr(precision_at, "WORTH", 0)
+    monkeypatch.setattr(precision_at, "FEW", 0)
     monkeypatch.setattr(
         curvatures,
         "precision_seen",
@@ -137,17 +137,17 @@ def off_by(fit, whole):
 
 
 @pytest.mark.parametrize(
-    ("structure", "worth"),
+    ("structure", "few"),
     [
-        *((structure, precision_at.WORTH) for structure in ("kronecker", "block", "diagonal")),
+        *((structure, precision_at.FEW) for structure in ("kronecker", "block", "diagonal")),
         ("block", 0),  # a search by the part comes first
     ],
 )
 def test_a_part_of_the_curvature_finds_the_mode_along_a_ridge(
-    structure, worth, on_ridge, monkeypatch
+    structure, few, on_ridge, monkeypatch
 ):
     """By the part alone the search stood three sds from the mode, and was refused."""
-    monkeypatch.setattr(precision_at, "WORTH", worth)
+    monkeypatch.setattr(precision_at, "FEW", few)
     fit = fit_to_sine(structure, on_ridge)
     assert off_by(fit, fit_to_sine("dense", fit.mode)) < 1e-6
 
