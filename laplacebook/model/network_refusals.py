@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from laplacebook.base.errors import UnsupportedModel
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
 
-_OF_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)  # which a trace does not have
+_OF_VALUES = jax.errors.JAXTypeError | jax.errors.JAXIndexError  # which a trace does not have
 
 
 def no_run(
@@ -27,25 +27,24 @@ def no_run(
     if "requires a key" in str(error):  # as Equinox's Dropout says
         return _drops_out(error)
     shape = features.shape
-    if not isinstance(error, TypeError | ValueError | IndexError) or isinstance(error, _OF_VALUES):
+    if isinstance(error, LaplaceError | _OF_VALUES):
         return None
+    column = ""
     if len(shape) == 1:
         if _takes(apply, features, (1, *shape)) and not _takes(apply, features, (*shape, 1)):
             return _one_row(shape)
-        return ValueError(
-            f"the network takes no features of shape {shape}: a single feature is a column, "
-            f"features[:, None]. It says: {str(error).splitlines()[0]}"
-        )
+        column = ": a single feature is a column, features[:, None]"
     others = [(*shape[:-1], width) for width in sorted(set(widths) - {shape[-1]})]
-    taken = [other for other in others if _takes(apply, features, other)]
+    taken = [other for other in others if not column and _takes(apply, features, other)]
     if len(taken) == 1:
         fits = ", ".join(["N", *map(str, taken[0][1:])])
         return ValueError(
             f"features must have shape ({fits}), as the network takes them, not {shape}"
         )
-    return ValueError(
-        f"the network takes no features of shape {shape}. It says: {str(error).splitlines()[0]}"
-    )
+    if not isinstance(error, TypeError | ValueError | IndexError):
+        return None
+    said = str(error).partition("\n")[0]
+    return ValueError(f"the network takes no features of shape {shape}{column}. It says: {said}")
 
 
 def _takes(apply: Callable[[Any], Any], features: Any, shape: tuple[int, ...]) -> bool:

@@ -60,6 +60,26 @@ def test_features_of_another_width(of):
         lb.train(model, WIDER, Y, start=model.start, key=jax.random.key(0))
 
 
+def test_a_library_may_have_an_error_of_its_own():
+    """As those of Flax for the shape of a parameter have."""
+
+    class ShapeError(Exception):
+        pass
+
+    def checked(p, x):
+        if x.shape[1] != 3:
+            raise ShapeError("")
+        return apply(p, x)
+
+    model = lb.network(checked, params(), likelihood="normal")
+    with pytest.raises(
+        ValueError, match=r"shape \(N, 3\), as the network takes them, not \(6, 4\)"
+    ):
+        lb.laplace(model, WIDER, Y)
+    with pytest.raises(ShapeError):
+        lb.laplace(model, np.ones((6, 4, 4)), Y)
+
+
 def test_images_with_other_channels():
     def convolved(p, x):
         layout = ("NHWC", "HWIO", "NHWC")
