@@ -8,14 +8,22 @@ by :func:`laplacebook.network`::
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, ArrayLike
 
-from laplacebook.model.likelihoods import one_for_each, outcome, require_positive, targets_of
+from laplacebook.model.likelihoods import (
+    features_of,
+    one_for_each,
+    outcome,
+    require_positive,
+    targets_of,
+)
 
 __all__ = ["bayesian_mlp", "logistic_regression"]
 
@@ -49,7 +57,7 @@ def bayesian_mlp(
         features: x_n in the rows, shape (N, D).
         targets: t_n, shape (N,); (N, outputs) for several normal outputs; None to predict them.
         widths: how many units each hidden layer has; () for a model linear in the features.
-        activation: of the hidden units, elementwise.
+        activation: of the hidden units, elementwise; a smooth function.
         likelihood: ``"normal"``: t_n ~ N(f, 1/beta); ``"bernoulli"``: t_n is 0 or 1 and f the
             logit; ``"categorical"``: t_n is a class 0, ..., outputs - 1 and f the logits; ``"poisson"``:
             t_n is a count and f the logarithm of its mean.
@@ -60,8 +68,8 @@ def bayesian_mlp(
 
     Raises:
         TypeError: ``widths`` is no sequence, or a precision no number.
-        ValueError: the likelihood is none of these, a shape does not fit, a precision is not positive, or
-            targets are no classes, or no counts.
+        ValueError: the activation is no function, the likelihood is none of these, a shape does not fit, a
+            precision is not positive, or targets are no classes, or no counts.
 
     Example:
         >>> import numpy as np
@@ -70,10 +78,9 @@ def bayesian_mlp(
         >>> [f"{site.name} {site.shape}" for site in density.sites]
         ['w1 (1, 50)', 'b1 (50,)', 'w2 (50, 50)', 'b2 (50,)', 'w3 (50, 1)', 'b3 (1,)']
     """
-    features = jnp.asarray(features)
-    if features.ndim != 2:
-        hint = "; a single feature is a column, features[:, None]" if features.ndim == 1 else ""
-        raise ValueError(f"features must have shape (N, D), not {features.shape}{hint}")
+    features = features_of(features)
+    if not callable(activation):
+        raise ValueError(_no_function(activation))
     if not isinstance(widths, Sequence | np.ndarray):
         raise TypeError(
             f"widths must be a sequence, one number for each hidden layer, such as (50,), not {widths!r}"
@@ -98,6 +105,14 @@ def bayesian_mlp(
         hidden = (activation(hidden) if layer else hidden) @ w + b
     with numpyro.plate("N", N):
         numpyro.sample("t", outcome(likelihood, hidden, noise), obs=targets)
+
+
+def _no_function(activation: Any) -> str:
+    named = isinstance(activation, str) and hasattr(jax.nn, activation)
+    return (
+        f"activation must be a function, {f'jax.nn.{activation}, ' if named else ''}not {activation!r}; smooth "
+        "ones have a curvature, such as jnp.tanh, jax.nn.softplus and jax.nn.gelu, and jax.nn.relu has kinks"
+    )
 
 
 def logistic_regression(
@@ -129,9 +144,7 @@ def logistic_regression(
         >>> print(f"{approx.mode['w'][1]:.3f}")
         1.007
     """
-    features = jnp.asarray(features)
-    if features.ndim != 2:
-        raise ValueError(f"features must have shape (N, D), not {features.shape}")
+    features = features_of(features)
     N, D = features.shape
     if targets is not None and jnp.shape(targets) != (N,):
         raise ValueError(

@@ -21,9 +21,9 @@ from laplacebook.base.pytrees import STATIC, own_copy, register_dataclass
 from laplacebook.model.fingerprint import Fixed, is_data, name_of
 from laplacebook.model.known_sites import LastLayer
 from laplacebook.model.not_arrays import (
+    column_to_read,
     crossed_rows,
     is_sequence,
-    needs_a_column_read,
     no_attribute,
     no_labels,
     not_arrays,
@@ -184,7 +184,7 @@ class Call:
         if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
             return no_attribute(error)
         named = _named(self.function, *self.arguments, is_sequence)
-        column = next((pair for pair in named if needs_a_column_read(pair[1])), None)
+        column = column_to_read(named)
         if column is None and "Indexer must have integer" in str(error):
             return no_labels(named, error)
         of_dicts = any(words in str(error) for words in _OF_DICTS)
@@ -231,7 +231,7 @@ def _masked(named: list[tuple[str, Any]]) -> UnsupportedModel:
     name = next(name for name, leaf in named if np.ma.is_masked(leaf))
     return UnsupportedModel(
         f"Argument '{name}' is a masked array, of which JAX would read what the mask hides.",
-        remedy="pass its data and its mask, and hide those data with numpyro.handlers.mask.",
+        remedy="pass its data and its mask, and hide those data with numpyro.handlers.mask; in lb.network by weights=.",
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from jax.extend.core import ClosedJaxpr
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from laplacebook.base.jaxprs import Atom, Constant, Equation, all_equations_of
 from laplacebook.base.pytrees import is_traced
@@ -34,7 +35,13 @@ _SHAPES = {
 }
 
 
-def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int) -> Array | None:
+def targets_of(
+    targets: ArrayLike | None,
+    likelihood: str,
+    N: int,
+    outputs: int,
+    weights: Float[Array, "*N"] | None = None,
+) -> Array | None:
     """The targets of a network as an array, if they fit the likelihood.
 
     Args:
@@ -42,6 +49,7 @@ def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int)
         likelihood: ``"normal"``, ``"bernoulli"``, ``"categorical"`` or ``"poisson"``.
         N: the number of rows.
         outputs: the number of outputs.
+        weights: of the targets; where one is 0 there may be anything, and zero is returned.
 
     Raises:
         ValueError: the likelihood is none of these, a shape does not fit, or targets are no classes,
@@ -62,7 +70,13 @@ def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int)
     several = likelihood == "normal" and outputs > 1
     shape = (N, outputs) if several else (N,)
     if targets.shape != shape:
-        raise ValueError(f"targets must have shape {shape}, not {targets.shape}")
+        raise ValueError(
+            f"targets must have shape {shape}, not {targets.shape}"
+            + _flat(targets.shape, shape, likelihood)
+        )
+    if weights is not None:
+        unseen = weights.reshape(weights.shape + (1,) * (targets.ndim - weights.ndim)) == 0
+        targets = jnp.where(unseen, jnp.zeros_like(targets), targets)
     if likelihood == "normal":
         return targets
     if likelihood == "poisson":
@@ -70,18 +84,115 @@ def targets_of(targets: ArrayLike | None, likelihood: str, N: int, outputs: int)
             known = np.asarray(targets)
             other = np.unique(known[~((known >= 0) & (known == np.floor(known)))])
             if other.size:
-                raise ValueError(f"targets must be counts 0, 1, 2, ..., not {other[:3].tolist()}")
+                raise ValueError(
+                    f"targets must be counts 0, 1, 2, ..., not {other[:3].tolist()}{_seen(other)}"
+                )
         return targets
     if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
-        raise ValueError(f"targets must be classes as integers, not {targets.dtype} numbers")
+        raise ValueError(
+            f"targets must be classes as integers, not {targets.dtype} numbers: t.astype(int), once rows without a "
+            "class (NaN) are left out, x[np.isfinite(t)], t[np.isfinite(t)]"
+        )
     classes = max(outputs, 2)
     if not is_traced(targets):
         other = np.setdiff1d(targets, np.arange(classes))
         if other.size:
             raise ValueError(
-                f"targets must be classes 0, ..., {classes - 1}, not {other[:3].tolist()}"
+                f"targets must be classes 0, ..., {classes - 1}, not {other[:3].tolist()}{_seen(other)}"
             )
     return targets.astype(int) if likelihood == "categorical" else targets
+
+
+def _flat(shape: tuple[int, ...], wanted: tuple[int, ...], likelihood: str) -> str:
+    """How targets of another shape become those that are wanted, where that is known."""
+    if len(shape) != 2 or wanted != shape[:1]:
+        return ""
+    if shape[1] == 1:
+        return "; a column becomes one by np.ravel(targets)"
+    if likelihood == "categorical" or (likelihood == "bernoulli" and shape[1] == 2):
+        return "; of one-hot classes they are np.asarray(targets).argmax(axis=1)"
+    return ""
+
+
+def _seen(other: np.ndarray) -> str:
+    """How to leave out what is missing, if some of the targets are NaN."""
+    if other.dtype.kind != "f" or not np.isnan(other).any():
+        return ""
+    return "; leave rows without a target out, x[np.isfinite(t)], t[np.isfinite(t)]"
+
+
+def features_of(
+    features: ArrayLike,
+) -> Float[Array, "N D"] | Int[Array, "N D"] | Bool[Array, "N D"]:
+    """Features in the rows as an array.
+
+    Raises:
+        ValueError: they are no matrix.
+    """
+    features = jnp.asarray(features)
+    if features.ndim != 2:
+        one = "; a single feature is a column, features[:, None], and a single row X[:1]"
+        raise ValueError(
+            f"features must have shape (N, D), not {features.shape}{one * (features.ndim == 1)}"
+        )
+    return features
+
+
+def weights_of(
+    weights: ArrayLike | None, likelihood: str, N: int, outputs: int
+) -> Float[Array, "*N"] | None:
+    """The weights of the targets of a network as an array.
+
+    Args:
+        weights: shape (N,), or (N, outputs) for several normal outputs; None if all are one.
+        likelihood: as in :func:`targets_of`, like the rest.
+        N: the number of rows.
+        outputs: the number of outputs.
+
+    Raises:
+        ValueError: a shape does not fit, or a weight is negative or not finite.
+    """
+    if weights is None:
+        return None
+    weights = jnp.asarray(weights, float)
+    several = likelihood == "normal" and outputs > 1
+    if weights.shape != (N,) and not (several and weights.shape == (N, outputs)):
+        raise ValueError(
+            f"weights must have shape ({N},), one for each row{f', or ({N}, {outputs})' * several}, "
+            f"not {weights.shape}"
+        )
+    if not is_traced(weights):
+        known = np.asarray(weights)
+        other = known[~((known >= 0) & np.isfinite(known))]
+        if other.size:
+            raise ValueError(f"weights must be 0 or positive, and finite, not {other[:3].tolist()}")
+    return weights
+
+
+def observe_weighted(
+    name: str,
+    rows: numpyro.plate,
+    law: dist.Distribution,
+    targets: Array,
+    weights: Float[Array, "*N"],
+) -> None:
+    """Observe targets whose log densities are multiplied by weights.
+
+    Args:
+        name: of the observed site.
+        rows: their plate, along the first axis of the weights.
+        law: the distribution of the targets.
+        targets: as :func:`targets_of` returns them.
+        weights: shape (N,), or that of the targets.
+    """
+    unseen = weights == 0
+    # A handler refuses a scale of 0: where the log density is masked stands the largest of the row, or 1.
+    largest = jnp.max(weights.reshape(len(weights), -1), axis=1)
+    largest = largest.reshape(len(weights), *[1] * (weights.ndim - 1))
+    scale = jnp.where(unseen, jnp.where(largest == 0, 1, largest), weights)
+    with rows, numpyro.handlers.mask(mask=~unseen), numpyro.handlers.scale(scale=scale):
+        of_outputs = law.event_dim and weights.ndim == targets.ndim
+        numpyro.sample(name, law.base_dist if of_outputs else law, obs=targets)
 
 
 def require_likelihood(likelihood: str) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,18 +18,20 @@ from jax.tree_util import DictKey, GetAttrKey, PyTreeDef, SequenceKey
 from jaxtyping import Array, ArrayLike
 
 from laplacebook.base.convolutions import with_products
-from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import primitives
 from laplacebook.base.pytrees import is_traced
 from laplacebook.model.fingerprint import Unread
 from laplacebook.model.likelihoods import (
+    observe_weighted,
     one_for_each,
     outcome,
     require_likelihood,
     require_link,
     require_positive,
     targets_of,
+    weights_of,
 )
+from laplacebook.model.network_refusals import no_run, repeated, require_one_output_a_row
 from laplacebook.model.repeatable import draws_numbers
 
 _TARGETS, _ROWS = "t", "N"  # the observed site, and its plate
@@ -61,6 +64,8 @@ class Network:
     noise_precision: Any
     _start: Unread
 
+    is_network = True  # which has weights, and reads tables by the places of their columns
+
     @property
     def start(self) -> dict[str, Array]:
         """Where a search may begin, by site, at the parameters that were given. No fit depends on them."""
@@ -71,6 +76,7 @@ class Network:
         features: ArrayLike,
         targets: ArrayLike | None = None,
         *,
+        weights: ArrayLike | None = None,
         prior_precision: Precision | None = None,
         noise_precision: ArrayLike | Sequence[ArrayLike] | None = None,
     ) -> None:
@@ -79,6 +85,7 @@ class Network:
         Args:
             features: x_n along the first axis, shape (N, ...).
             targets: t_n; None to predict them.
+            weights: how often each row counts, shape (N,); or each output of several normal ones, shape (N, C).
             prior_precision: in place of that of the network.
             noise_precision: in place of that of the network.
         """
@@ -96,12 +103,21 @@ class Network:
         for (name, shape), precision in zip(self.shapes.items(), precisions, strict=True):
             prior = dist.Normal(0.0, precision**-0.5).expand(shape).to_event(len(shape))
             values.append(numpyro.sample(name, prior))
+            if values[-1].shape != shape:
+                raise repeated(name, shape, values[-1].shape)
         output = self._output(values, features)
-        targets = targets_of(targets, self.likelihood, N, output.shape[1])
+        C = output.shape[1]
+        counted = None if targets is None else weights_of(weights, self.likelihood, N, C)
+        targets = targets_of(targets, self.likelihood, N, C, counted)
         beta = self.noise_precision if noise_precision is None else noise_precision
-        noise = one_for_each("output", output.shape[1], "noise_precision", beta)
-        with numpyro.plate(_ROWS, N):
-            numpyro.sample(_TARGETS, outcome(self.likelihood, output, noise), obs=targets)
+        law = outcome(self.likelihood, output, one_for_each("output", C, "noise_precision", beta))
+        if targets is None or counted is None:
+            with numpyro.plate(_ROWS, N):
+                numpyro.sample(_TARGETS, law, obs=targets)
+        else:
+            observe_weighted(
+                _TARGETS, numpyro.plate(_ROWS, N, dim=-counted.ndim), law, targets, counted
+            )
 
     def _precisions(self, given: Precision) -> Array:
         """Lambda for each site."""
@@ -117,22 +133,18 @@ class Network:
     def _output(self, values: list[Array], features: Array) -> Array:
         """f of all rows, shape (N, C)."""
         params = jax.tree.unflatten(self.structure, values)
+        apply = partial(self.apply, params)
         try:
             program, shape = jax.make_jaxpr(
                 lambda params, features: self.apply(params, features), return_shape=True
             )(params, features)
         except Exception as error:
-            if type(error).__name__ == "TraceContextError":  # of Flax
-                raise _changes_state(error) from error
-            if "requires a key" in str(error):  # as Equinox's Dropout says
-                raise _drops_out(error) from error
-            if features.ndim == 1 and isinstance(error, TypeError | ValueError | IndexError):
-                raise ValueError(
-                    f"the network takes no features of shape {features.shape}: a single feature is a column, "
-                    f"features[:, None]. It says: {str(error).splitlines()[0]}"
-                ) from error
-            raise
-        _require_output(shape, len(features))
+            widths = (size for shape in self.shapes.values() for size in shape)
+            told = no_run(error, apply, features, widths)
+            if told is None:
+                raise
+            raise told from error
+        require_one_output_a_row(shape, apply, features)
         require_link(program, self.likelihood)
         if _DRAWS & primitives(program):
             raise draws_numbers("(jax.random), in the network")
@@ -163,6 +175,12 @@ def network(
     key=key)``, which ends nearer to the mode, for training without a prior ends elsewhere. A network of
     other parameters is the same model, and compiles nothing anew.
 
+    Rows have weights by ``laplace(model, x, t, weights=w)``, shape (N,): the log likelihood of each is
+    multiplied by it, so that a row of weight 2 counts as two do, and one of weight 0 is left out (in
+    Fisher curvature, which is made of squares of gradients, as four do). Of several normal outputs
+    each may have its own, shape (N, C). Where a weight is 0 the target may be missing:
+    ``weights=np.isfinite(t)``.
+
     Dense layers and convolutions have Kronecker factors with ``structure="kronecker"``; biases, and
     the scales of layer normalisation, blocks of their own. Batch normalisation is for inference alone,
     with averages that are fixed: in training mode the output of a row depends on the other rows. Dropout
@@ -192,8 +210,8 @@ def network(
         TypeError: ``apply`` is no function, needs more than the features, or has no parameters.
         ValueError: the likelihood is none of these; a precision is not positive; parameters are no
             floating-point numbers, not finite or empty, or two have the same name. When the model runs: a
-            shape does not fit, targets are no classes, or no counts, or the network ends with a softmax or
-            a sigmoid where logits are meant.
+            shape does not fit, a weight is negative, targets are no classes, or no counts, or the network
+            ends with a softmax or a sigmoid where logits are meant.
         UnsupportedModel: when the model runs: the network draws random numbers, or changes its state.
 
     Example:
@@ -334,39 +352,3 @@ def _parameters(name: str, value: Any) -> Array:
             f"params: {name} is not finite: no search can begin there; train with care"
         )
     return jnp.array(value, float)
-
-
-def _require_output(output: Any, N: int) -> None:
-    """Refuse what is no output of a row each."""
-    if not isinstance(output, jax.ShapeDtypeStruct):
-        raise ValueError(
-            f"apply must return one array, the outputs, not a {type(output).__name__}: leave out a new "
-            "state, and use the network as it is to predict"
-        )
-    if len(output.shape) not in (1, 2) or output.shape[0] != N:
-        raise ValueError(
-            f"apply must return shape ({N},) or ({N}, C) for {N} rows of features, not {output.shape}; a "
-            "network of one row is one of many by jax.vmap(apply, (None, 0))"
-        )
-    if not jnp.issubdtype(output.dtype, jnp.floating):
-        raise ValueError(f"apply must return floating-point numbers, not {output.dtype}")
-
-
-def _drops_out(error: Exception) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"The network draws random numbers when it is run: {str(error).splitlines()[0]}",
-        causes=["dropout in training mode"],
-        remedy="call it in evaluation mode: network(eqx.nn.inference_mode(net), ...) of Equinox.",
-    )
-
-
-def _changes_state(error: Exception) -> UnsupportedModel:
-    return UnsupportedModel(
-        "The network changes its own state when it is run, so that its outputs depend on more than "
-        f"parameters and features: {str(error).splitlines()[0]}",
-        causes=[
-            "batch normalisation in training mode, which averages over the rows",
-            "dropout in training mode, which counts its random numbers",
-        ],
-        remedy="call net.eval() before network(net, ...).",
-    )

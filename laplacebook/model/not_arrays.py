@@ -73,9 +73,15 @@ def numbers_in_lists(causes: list[str]) -> str:
     return f"{arrays}, and for labels g their numbers from 0, np.unique(list(g), return_inverse=True)[1]"
 
 
-def needs_a_column_read(value: Any) -> bool:
-    """Whether a value is a table, a column or an array that is none of numbers."""
-    return hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
+def column_to_read(named: list[tuple[str, Any]]) -> tuple[str, Any] | None:
+    """The first argument that is a table, a column or an array and none of numbers, else the first table or column."""
+    found = [
+        (name, value)
+        for name, value in named
+        if hasattr(value, "to_numpy") or (isinstance(value, np.ndarray) and not is_data(value))
+    ]
+    others = (pair for pair in found if np.asarray(pair[1]).dtype.kind not in _OF_NUMBERS)
+    return next(others, found[0] if found else None)
 
 
 def crossed_rows(indexes: list[tuple[str, Any]]) -> UnsupportedModel | None:
@@ -113,15 +119,40 @@ _READ = {
     "interval": "pandas.IntervalIndex({0}).mid.to_numpy(), the middles",
 }
 _LABELS = "np.asarray({0}, float) with nothing missing, and of labels np.unique({0}, return_inverse=True)[1]"
-_OF_TABLE = "{0}.to_numpy(float) with nothing missing, and of labels {0}.astype('category').cat.codes.to_numpy()"
+_OF_COLUMN = "{0}.to_numpy(float) with nothing missing, and of labels {0}.astype('category').cat.codes.to_numpy()"
+_OF_NUMBERS = "biuf"  # the kinds of their data types
 
 
 def numbers_in_column(name: str, value: Any) -> str:
-    """How to read the numbers in a column."""
+    """How to read the numbers in a column, or in a table."""
+    if hasattr(value, "columns"):
+        return _numbers_in_table(name, value)
     dtype = str(getattr(value, "dtype", ""))
-    other = _OF_TABLE if hasattr(value, "to_numpy") else _LABELS
-    ways = (way for start, way in _READ.items() if dtype.startswith(start))
-    return next(ways, other).format(name)
+    other = _OF_COLUMN if hasattr(value, "to_numpy") else _LABELS
+    return (_way_for(dtype) or other).format(name)
+
+
+def _way_for(dtype: str) -> str:
+    return next((way for start, way in _READ.items() if dtype.startswith(start)), "")
+
+
+def _numbers_in_table(name: str, table: Any) -> str:
+    dtypes = list(table.dtypes)
+    places = [i for i, x in enumerate(dtypes) if getattr(x, "kind", "") not in _OF_NUMBERS]
+    if not places:
+        return f"{name}.to_numpy(float) with nothing missing"
+    no_labels = [i for i in places if _way_for(str(dtypes[i])) and str(dtypes[i]) != "category"]
+    place = next(iter(no_labels), places[0])
+    label = table.columns[place]
+    column = f"{name}[{label!r}]"
+    if len(dtypes) == 1 or no_labels:
+        own = numbers_in_column(column, table.iloc[:, place])
+        return own if len(dtypes) == 1 else f"in place of its column {label!r} {own}"
+    return (
+        f"{name}.to_numpy(float) if all are numbers with nothing missing; for labels, as in {label!r}, "
+        f"pandas.get_dummies({name}, dtype=float).to_numpy(float), with a column for each, or where the model reads "
+        f"columns by name {name}.assign(**{{{label!r}: {column}.astype('category').cat.codes}})"
+    )
 
 
 def no_labels(named: list[tuple[str, Any]], error: Exception) -> UnsupportedModel:

@@ -12,7 +12,7 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.base.errors import NonFinite, or_in_double
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import at_once
-from laplacebook.model.arguments import Call
+from laplacebook.model.arguments import Call, within_handlers
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import (
     LOWER,
@@ -46,7 +46,7 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     infinite = [trace[n] for n in log_probs if not np.isfinite(log_probs[n])]
     arguments, at = density.call.not_finite(), print_point(density, u)
     if missing and not all(np.isfinite(log_probs[s["name"]]) for s in missing):
-        return _missing_data(missing[0], arguments)
+        return _missing_data(density, missing[0], arguments)
     if wrong:
         return _invalid_parameter(*wrong[0], at, arguments)
     if outside:
@@ -181,13 +181,19 @@ def _invalid(site: dict) -> list[tuple[dict, Parameter]]:
     return [(site, p) for p in parameters(site["fn"]) if not np.all(p.valid)]
 
 
-def _missing_data(site: dict, arguments: list[str]) -> NonFinite:
+def _missing_data(density: ModelDensity, site: dict, arguments: list[str]) -> NonFinite:
+    model = within_handlers(density.call.fixed_function.value)
     places = int(np.sum(~np.isfinite(site["value"])))
     return NonFinite(
         f"The data of site '{site['name']}' are NaN or infinite in {places} place(s)"
         f"{because(arguments)}.",
         causes=["missing values coded as NaN", "a division by zero before the data came here"],
-        remedy="drop or impute them, or mask them with numpyro.handlers.mask.",
+        remedy="drop or impute them, or "
+        + (
+            "give them weight 0: weights=np.isfinite(t)."
+            if getattr(model, "is_network", False)
+            else f"mask them with numpyro.handlers.mask around the site '{site['name']}' alone."
+        ),
     )
 
 

@@ -221,9 +221,15 @@ def row_log_likelihoods(
             log_prob = fn.log_prob(site["value"])
         if log_prob.shape[:1] != (number,):
             return jnp.full(number, jnp.nan)
-        scaled = log_prob if site["scale"] is None else site["scale"] * log_prob
+        scaled = log_prob if site["scale"] is None else _beside(site, fn) * log_prob
         parts.append(jnp.sum(scaled.reshape(number, -1), axis=1))
     return jnp.sum(jnp.stack(parts), axis=0)
+
+
+def _beside(site: dict, fn: dist.Distribution) -> Array:
+    """The scale of a site, with axes for what ``fn`` has of its event in the batch."""
+    scale = jnp.asarray(site["scale"])
+    return scale.reshape(scale.shape + (1,) * (site["fn"].event_dim - fn.event_dim))
 
 
 def rows_add_up(rows: Rows, u: Float[Array, " D"]) -> Bool[Array, ""]:

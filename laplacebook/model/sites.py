@@ -285,7 +285,7 @@ def _refuse_wider_scale(site: dict) -> None:
         causes=[
             "numpyro.handlers.scale, with a weight for each row, around what samples more than the outcomes"
         ],
-        remedy="let the handler be around the observed site alone.",
+        remedy="let the handler be around the observed site alone; a model of lb.network takes weights=.",
     )
 
 

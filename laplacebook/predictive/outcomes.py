@@ -314,12 +314,15 @@ def _run(new: Call, value: Callable[[dict], Array | None]) -> dict:
     try:
         with validation_enabled(False), InWorkingPrecision(), new.arrays_blamed():
             return handlers.trace(seeded).get_trace(*args, **kwargs)
-    except (TypeError, ValueError, AssertionError) as error:
+    except (TypeError, ValueError, IndexError, AssertionError) as error:
         shapes = [tuple(jnp.shape(a)) for a in jax.tree.leaves((args, kwargs))]
+        of_one_row = any(len(shape) == 1 for shape in shapes) and "[:1]" not in str(error)
         raise ValueError(
             f"The model cannot run with the new arguments, of shapes {shapes}: {error}\n"
             "They must be like those of the fit, but for the number of rows, on which no latent site may "
             "depend. What the model observes is left out: its argument needs the default None."
+            + " A single row is x[:1], with its axis of rows."
+            * of_one_row
         ) from error
 
 

@@ -25,7 +25,8 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
         own: names of arguments of the function that predicts, and whether they were given to it.
 
     Raises:
-        ValueError: one that was given is the name of an argument of the model, too, which then does not get it.
+        ValueError: one that was given is the name of an argument of the model, too, which then does not get it;
+            or a table for a network of :func:`~laplacebook.network` has other columns.
     """
     try:
         of_model = signature(within_handlers(fit.fixed_function.value))
@@ -36,6 +37,9 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
         ValueError,
     ):  # of a function that does not tell, or whose mistake it is to say
         return Call.of(fit.function, args, kwargs)
+    if getattr(within_handlers(fit.fixed_function.value), "is_network", False):
+        for name in now.keys() & before.keys():
+            _refuse_other_columns(name, before[name], now[name])
     left_out = {
         name: parameter
         for name, parameter in of_model.parameters.items()
@@ -60,6 +64,19 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
     rows = {np.shape(x)[0] for x in jax.tree.leaves(given) if np.ndim(x)}
     of_no_rows = {k: v for k, v in settings.items() if _has_no_rows(v, rows)}
     return Call.of(fit.function, args, {**kwargs, **of_no_rows})
+
+
+def _refuse_other_columns(name: str, fit: Any, new: Any) -> None:
+    """Refuse a table whose columns, which a network reads by their places, are not those of the fit."""
+    if not (hasattr(fit, "columns") and hasattr(new, "columns")):
+        return
+    before, now = list(fit.columns), list(new.columns)
+    if before != now and len(before) == len(now):
+        raise ValueError(
+            f"Argument '{name}' has the columns {', '.join(map(str, now))}, and in the fit "
+            f"{', '.join(map(str, before))}: a network reads them by their places. Pass {name}[{before!r}]; or, if "
+            f"they are the same by other names, {name}.to_numpy()."
+        )
 
 
 def _has_no_rows(value: Any, rows: set[int]) -> bool:

@@ -72,3 +72,18 @@ def test_the_evidence_forgets_the_features_of_hidden_rows():
     there = lb.laplace(network, X[SEEN], Y[SEEN], **options)
     hidden = lb.laplace(network, np.where(SEEN[:, None], X, 9.0), Y, seen=SEEN, **options)
     assert hidden.log_evidence == pytest.approx(float(there.log_evidence), abs=1e-3)
+
+
+def test_a_weight_for_each_row_of_several_outputs():
+    """Whose event has an axis that the weights have not."""
+
+    def model(x, t, times):
+        first = numpyro.sample("first", dist.Normal(0, 1).expand([2, 2]).to_event(2))
+        with numpyro.plate("N", len(x)), numpyro.handlers.scale(scale=times):
+            numpyro.sample("t", dist.Normal(x @ first, 0.3).to_event(1), obs=t)
+
+    t, again = RNG.normal(size=(20, 2)), np.repeat(np.arange(20), TIMES)
+    found = factors(model, U[:4], X, t, TIMES.astype(float))
+    exact = factors(model, U[:4], X[again], t[again], np.ones(len(again)))
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -95,3 +95,39 @@ def test_a_table_of_dates_of_which_the_model_reads_another_column():
     np.testing.assert_allclose(
         fit.log_evidence, lb.laplace(model, np.array([0.1, -0.2, 0.3])).log_evidence
     )
+
+
+WIDTHS = {"a": [0.1, 0.2, 0.3], "b": [True, False, True]}
+LABELS = WIDTHS | {"a b": ["u", "v", "u"]}
+FLOATS, DUMMIES = "x.to_numpy(float)", "pandas.get_dummies(x, dtype=float).to_numpy(float)"
+CODED = "x.assign(**{'a b': x['a b'].astype('category').cat.codes})"
+DATED = """((x['d'] - x['d'].min()) / np.timedelta64(1, "D")).astype(float)"""
+TABLES = {
+    "strings": ({"s": ["0.1", "0.2"]}, "x['s'].to_numpy(float)", [0.1, 0.2]),
+    "one column": ({"s": ["v", "u"]}, "x['s'].astype('category').cat.codes.to_numpy()", [1, 0]),
+    "truth values": (WIDTHS, FLOATS, [[0.1, 1], [0.2, 0], [0.3, 1]]),
+    "labels": (LABELS, DUMMIES, [[0.1, 1, 1, 0], [0.2, 0, 0, 1], [0.3, 1, 1, 0]]),
+    "labels by name": (LABELS, CODED, [[0.1, 1, 0], [0.2, 0, 1], [0.3, 1, 0]]),
+    "categories": ({"a": [0.1, 0.2], "s": pd.Categorical(["u", "v"])}, DUMMIES, [[0.1, 1, 0], [0.2, 0, 1]]),
+    "numbers as strings": ({"a": ["0.1", "0.2"], "b": ["1", "2"]}, FLOATS, [[0.1, 1], [0.2, 2]]),
+    "a date": ({"a": [0.1, 0.2, 0.3], "d": DAYS}, DATED, APART),
+    "nullable": ({"a": [0.1, 0.2], "n": pd.array([True, False], dtype="boolean")}, FLOATS, [[0.1, 1], [0.2, 0]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "way", "numbers"), TABLES.values(), ids=TABLES)
+def test_a_table_is_read_as_the_error_says(columns, way, numbers):
+    """A table has no .cat; and one of its columns may hold labels, and others numbers."""
+    x = pd.DataFrame(columns)
+    with pytest.raises(lb.UnsupportedModel, match="argument 'x' is a pandas DataFrame") as caught:
+        lb.laplace(lambda x: model(jnp.asarray(x)[:, 0]), x)
+    assert way in " ".join(str(caught.value).split())
+    read = eval(way, {"x": x, "np": np, "pandas": pd})
+    np.testing.assert_array_equal(np.asarray(read, float), numbers)
+
+
+def test_of_two_arguments_that_without_numbers_is_read():
+    """And not the table before it, which a model reads as it is."""
+    table, labels = pd.DataFrame({"a": [0.1, 0.2]}), pd.Series(["u", "v"])
+    with pytest.raises(lb.UnsupportedModel, match=r"numbers: y\.to_numpy\(float\) with"):
+        lb.laplace(lambda x, y: model(jnp.asarray(x)[:, 0] + jnp.asarray(y)), table, labels)
