@@ -42,7 +42,7 @@ class Peak(NamedTuple):
         history: the log evidence at the start and after each step.
         level: whether no derivative exceeds 1e-6 (0.01 in single precision).
         distance: the largest element of the Newton step that is left; infinite if not concave.
-        mode: where the last search for it ended, shape (D,); the one that was given, if there was none.
+        mode: where the search at the highest evidence ended, shape (D,); the one that was given, if there was none.
         converged: the Hessian is negative definite, beyond what its differences tell, and the
             distance at most 1e-6 (0.01 in single precision).
         ridge: a direction of x, shape (H,), along which the evidence is level as far as they tell;
@@ -92,15 +92,18 @@ def ascend(
     history = [value]
     # The first step is as long as the slope, and that of many rows would lead to where there is no mode.
     unit = max(1.0, float(np.nan_to_num(np.max(np.abs(slope)))))
-    known = -value / unit
+    best = value
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal u, known
+        nonlocal u, best
         value, slope, mode = at(x)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
-            return known + 1, np.zeros_like(x)  # a step that is too long, and no end
-        u, known = mode, -value / unit
-        return known, -slope / unit
+            return 1 - best / unit, np.zeros_like(x)  # a step that is too long, and no end
+        if (
+            value >= best
+        ):  # a step that is too long may lead to another mode, from which there is no way back
+            u, best = mode, value
+        return -value / unit, -slope / unit
 
     eps = float(jnp.finfo(start.dtype).eps)
     width = eps**0.2
@@ -190,6 +193,7 @@ def explain_no_maximum(
     peak: Peak,
     steps: int,
     refit: bool,
+    curvature: str,
 ) -> LaplaceError:
     """The error for an ascent that ended at no maximum.
 
@@ -199,6 +203,7 @@ def explain_no_maximum(
         peak: where it ended.
         steps: how many there might have been.
         refit: whether the mode was found again at every step.
+        curvature: of the fits.
 
     Returns:
         The error to raise.
@@ -295,14 +300,17 @@ def explain_no_maximum(
     taken, single = peak.history.size - 1, start.dtype == jnp.float32
     causes = [
         *(["too few steps"] * (taken >= steps)),
-        "searches that end at different modes, between which the evidence jumps"
+        "searches that end at different modes, between which the evidence jumps: one mode may be none any more "
+        "as the hyperparameters move"
         if refit
         else "a Hessian at the mode held fixed that is not positive definite beside this point",
         *(["an evidence too noisy for a smaller derivative, in single precision"] * single),
     ]
     remedies = [
         *(["raise steps="] * (taken >= steps)),
-        f'use refit={not refit}, or a fit with curvature="gauss_newton"',
+        f"use refit={not refit}",
+        *(['a fit with curvature="gauss_newton"'] * (curvature == "hessian")),
+        *(["begin at another mode (of a network, after training with another key)"] * refit),
         *(["use numpyro.enable_x64()"] * single),
         "begin nearer",
     ]

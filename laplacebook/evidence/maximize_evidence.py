@@ -182,7 +182,7 @@ def maximize_evidence(
         objective = at_fixed_mode(approx, names, start)
     peak = ascend(objective, start, approx.mode_vector, steps, progress_bar)
     if throw and not peak.converged:
-        raise explain_no_maximum(names, start, peak, steps, refit)
+        raise explain_no_maximum(names, start, peak, steps, refit, approx.settings.curvature)
     loud = 1.0 if peak.converged else np.nan
     if peak.converged:
         density = names.put(approx.density, peak.x)
