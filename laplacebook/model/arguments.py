@@ -35,6 +35,7 @@ from laplacebook.model.single_precision import loses
 from laplacebook.model.working_precision import InWorkingPrecision, widened, wider_type
 
 _BLAMED = (ValueError, TypeError, IndexError, AttributeError, OverflowError)
+_OF_WHOLE_NUMBERS = ("too large to convert", "out of bounds")
 # What NumPy and JAX say of lists, and of dicts, that they cannot read.
 _OF_DICTS = ("OrderedDict", "entry not a 2- or 3- tuple")
 _OF_LISTS = ("inhomogeneous shape", "None is not a valid value")
@@ -179,7 +180,7 @@ class Call:
                 remedy="scale by positive numbers; what is to count 0 times is hidden by "
                 "numpyro.handlers.mask.",
             )
-        if isinstance(error, OverflowError) and "too large to convert" not in str(error):
+        if isinstance(error, OverflowError) and not any(w in str(error) for w in _OF_WHOLE_NUMBERS):
             return None
         if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
             return no_attribute(error)

@@ -11,7 +11,7 @@ import numpy as np
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.model.fingerprint import is_data
 
-_BITS, _BEYOND = 63, "beyond 64 bits"
+_BEYOND = "a whole number beyond"
 _NUMBERS = bool | int | float | complex | np.number | np.bool_
 #: what a list may be of
 _KINDS = (
@@ -48,8 +48,10 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
             found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
         elif isinstance(value, Number) and not isinstance(value, _NUMBERS):
             found[f"argument '{name}' is a {type(value).__name__}"] = None
-        elif isinstance(value, int) and value.bit_length() > _BITS:
-            found[f"argument '{name}' is a whole number {_BEYOND}"] = None
+        elif isinstance(value, int) and value.bit_length() >= (
+            bits := jnp.iinfo(jnp.result_type(int)).bits
+        ):
+            found[f"argument '{name}' is {_BEYOND} {bits} bits"] = None
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None
         elif isinstance(value, dict):

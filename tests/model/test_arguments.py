@@ -163,6 +163,19 @@ def test_what_is_no_array_of_real_numbers_is_refused(data, message):
     assert message in " ".join(str(caught.value).split())
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(2**40, "is a whole number beyond 32 bits"), ([2**40, 1], "is a list of numbers")],
+)
+def test_a_whole_number_that_single_precision_has_no_place_for(data, message):
+    def sum_of(y):
+        numpyro.sample("a", dist.Normal(jnp.sum(jnp.asarray(y)), 1))
+
+    with single_precision(), pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(sum_of, data)
+    assert message in " ".join(str(caught.value).split())
+
+
 def test_strings_of_numpy_are_no_numbers():
     told = not_arrays([("g", list(np.array(["a", "b"]))), ("h", [0, "a"])])
     assert told == [
