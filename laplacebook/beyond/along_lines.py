@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.special import ndtr
 
 from laplacebook.beyond.conditional import Effects
@@ -12,10 +12,12 @@ from laplacebook.beyond.dense_conditional import AnyConditional
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
 PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
 FINE = np.linspace(-6, 6, 241)
+_LEVELS = ndtr(FINE)
 FLOOR = -60.0  # nats: what is lower is nowhere
 FALLEN = -8.0  # nats, of p over q: there is none
 _STANDING = -2.0  # nats, at the place before: what falls by degrees has a slope
 _LEVEL = 2.0  # times as low at the place behind, at most: what goes on falling is a tail
+_AS_NEAR = 1e-6  # relative
 _OVER = 0.5  # nats, by which a spline leaves the interval of its ends: it swings beside a cliff
 
 
@@ -66,7 +68,7 @@ def image_of(
     density = np.exp(logs - logs.max(axis=1, keepdims=True))
     mass = np.cumsum(density, axis=1) - density / 2
     mass /= density.sum(axis=1, keepdims=True)
-    return np.array([np.interp(ndtr(FINE), one, FINE) for one in mass])
+    return np.array([np.interp(_LEVELS, one, FINE) for one in mass])
 
 
 def interpolated(
@@ -79,3 +81,19 @@ def interpolated(
     first = left + np.arange(len(values)) * len(FINE)
     low, high = values.ravel()[first], values.ravel()[first + 1]
     return low + (place - left) * (high - low)
+
+
+def nearest(
+    points: Float[np.ndarray, "J H"], hyper: Float[np.ndarray, "K H"]
+) -> Int[np.ndarray, " K"]:
+    """Which of some points is nearest; of those that are as near, as on a lattice, the first, whatever the rounding.
+
+    Args:
+        points: shape (J, H).
+        hyper: from where, shape (K, H).
+    """
+    from scipy.spatial.distance import cdist  # slow to import
+
+    scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
+    away = cdist(hyper / scale, points / scale)
+    return np.argmax(away <= (1 + _AS_NEAR) * away.min(axis=1, keepdims=True), axis=1)

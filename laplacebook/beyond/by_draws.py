@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import require_key, require_numbers, require_sample_shape
+from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import in_full_precision, is_eager
 from laplacebook.base.table import Table, percentages, tails
 from laplacebook.fit.approximation import Approximation
@@ -284,7 +285,7 @@ class ByDraws(Approximation):
         return replace(table, footer=table.footer + lines)
 
     def _values(self, u: Float[np.ndarray, "S D"]) -> dict[str, np.ndarray]:
-        return jax.device_get(values_at(self.density, jnp.asarray(u, float)))
+        return jax.device_get(values_at(self.density, own_copy(u, float)))
 
     def _each(
         self,
@@ -295,5 +296,5 @@ class ByDraws(Approximation):
             flat = values.reshape(len(values), -1)
             numbers = function(flat, weights)
             shaped = numbers.reshape((*numbers.shape[:-1], *values.shape[1:]))
-            found[name] = jnp.asarray(shaped, float)
+            found[name] = own_copy(shaped, float)
         return found

@@ -9,13 +9,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from laplacebook.base.jaxprs import linear_algebra
+from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
+from laplacebook.beyond.in_lanes import in_lanes, lanes_of, loss_of, one_by_one
 from laplacebook.beyond.leaves import Layout
 from laplacebook.curvature.hessian import COLUMNS
 from laplacebook.model.density import ModelDensity
 
 _TOGETHER = 6  # products in one look: groups and a few columns take no more
+_WHOLE = 64  # effects, of which all columns are one look where each meets most others
 _FEW = 18  # effects, of which all columns take little more
 _SEVERAL, _OFTEN = range(4, 7), 400  # hyperparameters, for which thousands of points are looked at
 _BORDER = 4, 2  # times the entries of a median row: such an effect moves alone, by which is better
@@ -164,7 +166,14 @@ class Columns:
         pattern = pattern_of(hessian != 0)
         if is_costly and (pattern is None or pattern.looks > 1):
             return None
+        if pattern is None and size <= _WHOLE:
+            dense = own_copy(np.eye(size)[None], float)
         return cls(density, over, dense, pattern)
+
+    @property
+    def looks(self) -> int:
+        """How many looks at a point tell its Hessian."""
+        return len(self.dense) if self.pattern is None else self.pattern.looks
 
     def hessians(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K d"]
@@ -271,8 +280,8 @@ def products_of(
     """
 
     def gradient(z: Array) -> tuple[Array, tuple[Array, Array]]:
-        f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
-        (value, (_, valid)), slope = jax.value_and_grad(f, has_aux=True)(z)
+        f = partial(loss_of, density, over, hyper)
+        (value, valid), slope = jax.value_and_grad(f, has_aux=True)(z)
         return slope, (value, valid)
 
     slope, product, (value, valid) = jax.linearize(gradient, z, has_aux=True)
@@ -302,7 +311,7 @@ def _ways(rows: np.ndarray, parts: int) -> Array:
     size = rows.shape[1]
     filled = np.zeros((parts * _TOGETHER, size))
     filled[: len(rows)] = rows
-    return jnp.asarray(filled.reshape(parts, _TOGETHER, size), float)
+    return own_copy(filled.reshape(parts, _TOGETHER, size), float)
 
 
 def aside(

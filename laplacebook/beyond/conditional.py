@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.namespace import Numbers
+from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.columns import Columns, Pattern, aside, factorises, pattern_of, symmetric
 from laplacebook.beyond.dense_conditional import AnyConditional, Conditional, in_order
-from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, one_by_one
+from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, loss_of, one_by_one
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.leaves import Layout, Leaves
 from laplacebook.beyond.walk import STEPS, walks
@@ -227,7 +228,7 @@ class Effects:
             walks,
             *(self.density, self.over, lanes, hyper, start),
             times=STEPS,
-            ways=jnp.asarray(ways, float),
+            ways=own_copy(ways, float),
             source=index,
             tolerance=tolerance,
         )
@@ -252,8 +253,8 @@ class Effects:
     @cached_property
     def _bends_at_once(self) -> bool:
         """Whether a Hessian takes less time than another round of looks."""
-        pattern = None if self._columns is None else self._columns.pattern
-        return self.dimensions[1] <= COLUMNS or (pattern is not None and pattern.looks == 1)
+        at_once = self._columns is not None and self._columns.looks == 1
+        return at_once or self.dimensions[1] <= COLUMNS
 
     @cached_property
     def _columns(self) -> Columns | None:
@@ -277,12 +278,13 @@ class Effects:
     def ways(self) -> Float[Array, "C d"]:
         """The vectors of these products; those of the axes where there is no pattern."""
         read = np.eye(self.dimensions[1]) if self.pattern is None else self.pattern.read
-        return jnp.asarray(read, float)
+        return own_copy(read, float)
 
     def log_joint(
         self, hyper: Float[np.ndarray, "K H"], z: Float[np.ndarray, "K M d"]
     ) -> Float[np.ndarray, "K M"]:
         """log p(D, h, z) at M points z for each of K points h; minus infinity where the model has none."""
+        z = z.astype(jnp.result_type(float), copy=False)
         number, many, size = z.shape
         parts = -(-many // _TOGETHER)  # of one size, so that one program serves for all M
         if many != parts * _TOGETHER:
@@ -327,11 +329,11 @@ def _looks(
     """The negative log joint, its gradient and, if ``bent``, its Hessian in z; NaN where the model is not valid."""
 
     def look(hyper: Array, z: Array) -> tuple[Array, ...]:
-        f = lambda z: density.loss_and_validity(joint(density, over, hyper, z))  # noqa: E731
+        f = partial(loss_of, density, over, hyper)
         if bent:
-            value, (_, valid), *slopes = value_gradient_hessian(f, z)
+            value, valid, *slopes = value_gradient_hessian(f, z)
         else:
-            (value, (_, valid)), *slopes = jax.value_and_grad(f, has_aux=True)(z)
+            (value, valid), *slopes = jax.value_and_grad(f, has_aux=True)(z)
         return jnp.where(valid, value, jnp.nan), *slopes
 
     return one_by_one(look, number, hyper, z)

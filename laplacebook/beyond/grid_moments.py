@@ -35,6 +35,7 @@ def moments_of_images(
 @np.errstate(all="ignore")
 def mixture_moments(
     nodes: AnyConditional,
+    deviations: Float[np.ndarray, "K d"],
     image: Float[np.ndarray, "J d G"] | None,
     near: Int[np.ndarray, " K"] | None,
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"], Float[np.ndarray, "K d"]]:
@@ -42,13 +43,14 @@ def mixture_moments(
 
     Args:
         nodes: the Gaussian approximations at K points.
+        deviations: of these, which are known already.
         image: of normal numbers, for some of these points and each effect; None where all stay normal.
         near: which of these is nearest to each point, shape (K,).
     """
-    weights, middle, variance = shares(nodes.log_marginal), nodes.mode, nodes.deviations**2
+    weights, middle, variance = shares(nodes.log_marginal), nodes.mode, deviations**2
     if image is not None:
         shift, wider = moments_of_images(image)
-        middle = middle + nodes.deviations * shift[near]
+        middle = middle + deviations * shift[near]
         variance = variance * wider[near]
     mean = weights @ middle
     # Far out, where there is no weight, a variance may be infinite.

@@ -73,6 +73,7 @@ class _Marginals(NamedTuple):
 
 def mixture_quantiles(
     nodes: AnyConditional,
+    deviations: Float[np.ndarray, "K d"],
     image: Float[np.ndarray, "J d G"] | None,
     near: Int[np.ndarray, " K"] | None,
     levels: Float[np.ndarray, " P"],
@@ -81,6 +82,7 @@ def mixture_quantiles(
 
     Args:
         nodes: the Gaussian approximations at K points.
+        deviations: of these, which are known already.
         image: of normal numbers, for some of these points and each effect; None where all stay normal.
         near: which of these is nearest to each point, shape (K,).
         levels: the probabilities.
@@ -99,7 +101,7 @@ def mixture_quantiles(
         law = _Marginals(
             weights,
             nodes.mode[counted, some],
-            nodes.deviations[counted, some],
+            deviations[counted, some],
             np.stack([images[of_points, :, end] for end in (0, -1)]),
             None if images.shape[-1] == 2 else (_inverses(images), of_points[:, None]),
         )

@@ -1,14 +1,15 @@
 """What a compiled program says of many points: so many at a time."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from laplacebook.base.quick import MEDIUM, numbers_in
+from laplacebook.base.quick import MEDIUM, jit_quickly, numbers_in
 from laplacebook.model.density import ModelDensity
 
 LANES = 64  # points in one call of the program, at most
@@ -70,6 +71,42 @@ def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) 
         parts[site.name] = vector[: site.size].reshape(site.shape)
         rest[site.name in over] = vector[site.size :]
     return parts
+
+
+@partial(jit_quickly, static_argnames="over")
+def hyper_values(
+    density: ModelDensity, over: tuple[str, ...], hyper: Float[Array, "P H"], z: Float[Array, " d"]
+) -> dict[str, Array]:
+    """The hyperparameters at each of P points, on the scale of the model.
+
+    Args:
+        density: the log joint.
+        over: their names.
+        hyper: h, shape (P, H).
+        z: of the effects, any, shape (d,).
+    """
+
+    def at(hyper: Array) -> dict[str, Array]:
+        trace = density.run(joint(density, over, hyper, z))
+        return {name: trace[name]["value"] for name in over}
+
+    return jax.vmap(at)(hyper)
+
+
+@partial(jax.jit, static_argnames="over", inline=True)
+def loss_of(
+    density: ModelDensity, over: tuple[str, ...], hyper: Float[Array, " H"], z: Float[Array, " d"]
+) -> tuple[Array, Array]:
+    """The negative log joint, and whether the model is valid there: traced once for all programs that look at it.
+
+    Args:
+        density: the log joint.
+        over: the names of the hyperparameters.
+        hyper: h, shape (H,).
+        z: shape (d,).
+    """
+    value, (_, valid) = density.loss_and_validity(joint(density, over, hyper, z))
+    return value, valid
 
 
 def one_by_one(

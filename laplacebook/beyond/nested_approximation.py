@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.progress import progress
+from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import in_full_precision
 from laplacebook.beyond.by_draws import ByDraws
 from laplacebook.beyond.chains import Chains
@@ -29,6 +30,7 @@ from laplacebook.beyond.hyper_marginals import (
     plot_hyper_marginals,
     width_of,
 )
+from laplacebook.beyond.in_lanes import hyper_values
 from laplacebook.beyond.known_points import between_nodes
 from laplacebook.beyond.nested_doubts import MANY, doubt_of
 from laplacebook.beyond.other_inner_modes import InnerModes, other_inner_modes
@@ -321,7 +323,7 @@ class NestedApproximation(ByDraws):
     def _at_nodes(self) -> dict[str, np.ndarray]:
         """The sites beside the modes at the points of the grid, on the model's scale."""
         at = self.grid.conditional
-        return self._values(self.effects.joined(at.hyper, at.mode + at.deviations))
+        return self._values(self.effects.joined(at.hyper, at.mode + self.skewed.deviations))
 
     @cached_property
     def _without_bounds(self) -> dict[str, slice]:
@@ -330,27 +332,23 @@ class NestedApproximation(ByDraws):
             return {}
         at = self.grid.conditional
         rest = [site for site in self.density.sites if site.name not in self.over]
-        return unbounded(rest, at.mode + at.deviations, self._at_nodes)
+        return unbounded(rest, at.mode + self.skewed.deviations, self._at_nodes)
 
     def _with_mixture(self, found: dict[str, Array], of_effects: np.ndarray) -> dict[str, Array]:
         """What is told of each site, with the numbers of the mixture, shape (..., d), of effects without bounds."""
         shapes = {site.name: site.value_shape for site in self.density.sites}
         for name, part in self._without_bounds.items():
             numbers = of_effects[..., part]
-            found[name] = jnp.asarray(numbers.reshape((*numbers.shape[:-1], *shapes[name])), float)
+            found[name] = own_copy(numbers.reshape((*numbers.shape[:-1], *shapes[name])), float)
         return {name: found[name] for name in shapes}
 
     @cached_property
     def _of_hyper(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Weighted points of the hyperparameters on the model's scale."""
         points, weights, _ = self._points
-        parts = []
-        for rows in _rows(len(points), self.density.dimension):
-            effects = np.broadcast_to(self.start, (len(points[rows]), self.start.size))
-            values = self._values(self.effects.joined(points[rows], effects))
-            parts.append([values[name] for name in self.over])
-        whole = map(np.concatenate, zip(*parts, strict=True))
-        return {name: (one, weights) for name, one in zip(self.over, whole, strict=True)}
+        at = own_copy(points, float), own_copy(self.start, float)
+        values = jax.device_get(hyper_values(self.density, self.over, *at))
+        return {name: (values[name], weights) for name in self.over}
 
     @cached_property
     def _weighted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from laplacebook.base.keys import split_into
+from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.chains import Chains
 from laplacebook.beyond.cloud import Cloud
@@ -91,7 +91,7 @@ def draws_given(
     )
     for i, one in enumerate(split_into(key, -(-number // _DRAWS))):
         rows = given[np.minimum(np.arange(_DRAWS) + i * _DRAWS, number - 1)]
-        drawn = np.asarray(_draws(density, one, jnp.asarray(rows, float), sites), float)
+        drawn = np.asarray(_draws(density, one, own_copy(rows, float), sites), float)
         parts.append(drawn[:, places])
     return np.concatenate(parts)[:number]
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Real
 
 from laplacebook.base.weights import of_heavy_tail, pareto_k
-from laplacebook.beyond.along_lines import FINE, FLOOR, Lines, image_of, interpolated
+from laplacebook.beyond.along_lines import FINE, FLOOR, Lines, image_of, interpolated, nearest
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.fitted_log_mean import (
@@ -33,7 +34,6 @@ _FAR = 0.15  # standard deviations of h: where the correction moves less, the fi
 _EVENER = 0.5  # power of the weights by which others are spread: the edge of the mass matters to a polynomial
 _CUBIC = 2  # coordinates
 _FEW = 6  # coordinates: of more a whole quadratic function would have a term for every few pairs
-_AS_NEAR = 1e-6  # relative
 ROUNDING = 1e-3  # nats: a Gaussian has no more
 
 
@@ -98,9 +98,11 @@ class SkewedEffects:
         bounded = cliffs.any(axis=0)
         sides = has_fallen(ratios, odd)
         whole = ~sides.any(axis=0)  # where one of a pair has no density they tell no slope
-        pairs = index[whole], normal[whole], offset[whole], odd[whole]
-        lines = residuals, near[whole]
-        slope, error = tilts(nodes, nodes.deviations, *pairs, *lines, bool(whole.all()))
+        is_whole = bool(whole.all())
+        some = slice(None) if is_whole else whole
+        pairs = index[some], normal[some], offset[some], odd[some]
+        lines = residuals, near[some]
+        slope, error = tilts(nodes, nodes.deviations, *pairs, *lines, is_whole)
         slope[bounded] = 0
         images = np.stack([image_of(one, slope) for one in residuals])
         outside = float(sides.mean()) if bounded.any() else 0.0
@@ -134,6 +136,11 @@ class SkewedEffects:
         )
 
     @cached_property
+    def deviations(self) -> Float[np.ndarray, "K d"]:
+        """Those of the nodes."""
+        return self.nodes.deviations
+
+    @cached_property
     def pareto_k(self) -> float:
         """Pareto k-hat of the first pairs as importance weights of all effects given the hyperparameters."""
         return pareto_k(self.log_ratios[:PAIRS])
@@ -157,12 +164,12 @@ class SkewedEffects:
     def moments(self) -> tuple[np.ndarray, ...]:
         """What :func:`mixture_moments` returns."""
         near = None if self.image is None else self._near(self.nodes)
-        return mixture_moments(self.nodes, self.image, near)
+        return mixture_moments(self.nodes, self.deviations, self.image, near)
 
     def quantiles(self, levels: Float[np.ndarray, " P"]) -> Float[np.ndarray, "P d"]:
         """What :func:`mixture_quantiles` returns."""
         near = None if self.image is None else self._near(self.nodes)
-        return mixture_quantiles(self.nodes, self.image, near, levels)
+        return mixture_quantiles(self.nodes, self.deviations, self.image, near, levels)
 
     @property
     def pairs(self) -> int:
@@ -249,7 +256,7 @@ class SkewedEffects:
         normal = np.random.default_rng(1).standard_normal((self.pairs, size))
         offset = self.nodes.offsets(index, normal)
         # Of a mixture of unequal spreads chance takes too much or too little: its variance is known.
-        deviations = self.nodes.deviations[index]
+        deviations = self.deviations[index]
         offset *= np.sqrt(np.mean(deviations**2, axis=0) / np.mean(offset**2, axis=0))
         sides = [self._at(self.nodes, index, way * offset, deviations) for way in (1, -1)]
         return np.concatenate(sides)
@@ -339,9 +346,12 @@ def pairs_at(
     offset = nodes.offsets(index, normal)
     away = offset.reshape(len(picked), TOGETHER, -1)
     middle = nodes.mode[picked][:, None]
-    points = np.concatenate([middle + away, middle - away], axis=1)
+    points = np.empty((len(picked), 2 * TOGETHER, middle.shape[2]), jnp.result_type(float))
+    np.add(middle, away, out=points[:, :TOGETHER], casting="same_kind")
+    np.subtract(middle, away, out=points[:, TOGETHER:], casting="same_kind")
     heights = effects.log_joint(nodes.hyper[picked], points)
-    return *ratios_of(nodes, index, np.sum(normal**2, axis=1), heights), offset, normal
+    squares = np.einsum("ij,ij->i", normal, normal)
+    return *ratios_of(nodes, index, squares, heights), offset, normal
 
 
 def ratios_of(
@@ -374,22 +384,6 @@ def systematic(logs: np.ndarray, number: int) -> Int[np.ndarray, " P"]:
 def _log_gaussian(nodes: AnyConditional, index: np.ndarray, offset: np.ndarray) -> np.ndarray:
     volume = nodes.log_roots[index] - offset.shape[1] / 2 * np.log(2 * np.pi)
     return volume - nodes.squares(index, offset) / 2
-
-
-def nearest(
-    points: Float[np.ndarray, "J H"], hyper: Float[np.ndarray, "K H"]
-) -> Int[np.ndarray, " K"]:
-    """Which of some points is nearest; of those that are as near, as on a lattice, the first, whatever the rounding.
-
-    Args:
-        points: shape (J, H).
-        hyper: from where, shape (K, H).
-    """
-    from scipy.spatial.distance import cdist  # slow to import
-
-    scale = np.maximum(points.std(axis=0), np.finfo(float).tiny)
-    away = cdist(hyper / scale, points / scale)
-    return np.argmax(away <= (1 + _AS_NEAR) * away.min(axis=1, keepdims=True), axis=1)
 
 
 def _parts(near: np.ndarray, x: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -41,28 +41,32 @@ def tilts(
     Returns:
         The slopes, shape (d,), and their standard error.
     """
-    x = offset / deviations[index]
+    x = deviations[index]
+    np.divide(offset, x, out=x)
     number, size = x.shape
     if not number:
         return np.zeros(size), 0.0
     of_lines = (residuals - residuals[..., ::-1]) / 2
-    along = np.empty_like(x)
-    for j in np.unique(near):
-        along[near == j] = interpolated(of_lines[j], x[near == j])
-    if not is_whole:
-        told = x * (odd[:, None] - along)
-        return told.mean(axis=0), float(told.std(axis=0).max(initial=0) / number**0.5)
     weights = np.exp(-(FINE**2) / 2)
-    own = (of_lines @ (FINE * weights) / weights.sum())[near]
-    left = odd - np.sum(along - own * x, axis=1)
+    own = of_lines @ (FINE * weights) / weights.sum()
+    left, told = odd.copy(), x if is_whole else np.empty_like(x)
+    for j in np.unique(near):
+        rows = np.flatnonzero(near == j)
+        along = interpolated(of_lines[j], x[rows])
+        if is_whole:
+            left[rows] += x[rows] @ own[j] - along.sum(axis=1)
+        else:
+            told[rows] = x[rows] * (odd[rows, None] - along)
+    if not is_whole:
+        return told.mean(axis=0), float(told.std(axis=0).max(initial=0) / number**0.5)
     linear = np.zeros(size)
     if _PAIRS * size <= number:
         linear = np.linalg.solve(normal.T @ normal, normal.T @ left)
         left = left - normal @ linear
-    where, back = np.unique(index, return_inverse=True)
+    where, often = np.unique(index, return_counts=True)
     known = nodes.offsets(where, np.tile(linear, (len(where), 1))) / deviations[where]
-    slope = np.mean(known[back] - own, axis=0) + x.T @ left / number
-    return slope, float(left.std() / number**0.5)
+    slope = often @ known - np.bincount(near, minlength=len(own)) @ own + left @ x
+    return slope / number, float(left.std() / number**0.5)
 
 
 def has_fallen(

@@ -254,7 +254,7 @@ class ModelDensity:
         trace = self.run(u)
         return {site.name: trace[site.name]["value"] for site in self.sites}
 
-    def run(self, u: Float[Array, " D"]) -> dict:
+    def run(self, u: Coordinates) -> dict:
         """The trace of the model with its latent sites at u, but for integrals over what was marginalised."""
         return self._run(self._at(u))
 

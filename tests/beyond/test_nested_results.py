@@ -14,7 +14,7 @@ from numpyro.handlers import mask
 from scipy import stats
 
 import laplacebook as lb
-from laplacebook.beyond.skewed_effects import nearest
+from laplacebook.beyond.along_lines import nearest
 from tests.beyond.exact import LEVELS, Linear, exact, groups
 from tests.models import single_precision
 

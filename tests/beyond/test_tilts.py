@@ -46,7 +46,7 @@ def test_a_point_without_weight_has_no_part_in_the_moments():
     """Far out, under a vague prior of a scale, the variance of a new group overflows."""
     roots = np.array([[[2.0]], [[1e200]]])
     nodes = Conditional(np.zeros((2, 1)), np.array([0.0, -2e3]), np.array([[3.0], [0.0]]), roots)
-    mean, deviation, squares = mixture_moments(nodes, None, None)
+    mean, deviation, squares = mixture_moments(nodes, nodes.deviations, None, None)
     assert (mean, deviation) == (3, 2) and np.isfinite(squares).all()
 
 
@@ -62,7 +62,8 @@ def test_quantiles_are_those_of_the_mixture(kind):
     mode, sd = np.array([[0.0], [4.0], [4.1]]), np.array([[1.0], [2.0], [1.5]])
     logs, near = np.log([0.2, 0.5, 0.3]), np.array([0, 1, 1])
     nodes = Conditional(np.zeros((3, 1)), logs, mode, sd[..., None])
-    found = mixture_quantiles(nodes, image, None if image is None else near, LEVELS)[:, 0]
+    near_each = None if image is None else near
+    found = mixture_quantiles(nodes, nodes.deviations, image, near_each, LEVELS)[:, 0]
     x = np.linspace(-8, 8, 400_001)
     value = np.linspace(-30, 60, 400_001)
     below = np.zeros_like(value)
@@ -79,8 +80,9 @@ def test_quantiles_where_one_point_is_wider_than_all_others():
     """As under a vague prior of a scale: 0.6 Phi(x) + 0.2 is what the probability of less is about zero."""
     roots = np.array([[[1.0]], [[1e200]]])
     nodes = Conditional(np.zeros((2, 1)), np.log([0.6, 0.4]), np.zeros((2, 1)), roots)
-    found = mixture_quantiles(nodes, None, None, np.array([0.3, 0.5, 0.7]))[:, 0]
-    np.testing.assert_allclose(found, ndtri((np.array([0.3, 0.5, 0.7]) - 0.2) / 0.6), atol=1e-8)
+    levels = np.array([0.3, 0.5, 0.7])
+    found = mixture_quantiles(nodes, nodes.deviations, None, None, levels)[:, 0]
+    np.testing.assert_allclose(found, ndtri((levels - 0.2) / 0.6), atol=1e-8)
 
 
 def test_the_errors_that_are_told_are_those_of_other_draws(monkeypatch):
