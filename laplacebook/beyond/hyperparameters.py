@@ -26,8 +26,14 @@ def hyperparameters_of(density: ModelDensity, over: str | Sequence[str] | None) 
         ValueError: ``over`` names none of them, all of them, or what is no latent site.
         TypeError: ``over`` is no name.
         UnsupportedModel: the prior of one depends on an effect. Or ``over`` is None, and no site, or every
-            one, is an effect. Or JAX cannot differentiate the model in forward mode.
+            one, is an effect. Or JAX cannot differentiate the model in forward mode. Or it is a marginal one
+            with a sparse integral.
     """
+    if density.only_gradients:
+        raise UnsupportedModel(
+            f"{density.name} is a marginal model with a sparse integral, of which second derivatives are not known.",
+            remedy='pass the model with all its sites: nested integrates the effects itself, structure="sparse".',
+        )
     if over is None:
         with twice_differentiable(
             "in forward mode, which tells the hyperparameters if over= does not"

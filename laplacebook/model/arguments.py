@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
@@ -363,6 +364,22 @@ def within_handlers(model: Any) -> Callable:
     if isinstance(model, Messenger) and model.fn is not None:
         return within_handlers(model.fn)
     return model
+
+
+def of_partial(model: Any, args: tuple, kwargs: Mapping) -> tuple[Any, tuple, Mapping]:
+    """A model whose sites are integrated out, which is more than a function, for a ``functools.partial`` of it.
+
+    Args:
+        model: that, or any other.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Returns:
+        The model, and the arguments with those that the partial holds.
+    """
+    if not (isinstance(model, partial) and getattr(model.func, "is_marginal", False)):
+        return model, args, kwargs
+    return model.func, (*model.args, *args), {**model.keywords, **kwargs}
 
 
 def _in_order(tree: Any) -> Any:

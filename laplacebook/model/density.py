@@ -19,7 +19,7 @@ from numpyro.infer.util import _unconstrain_reparam, compute_log_probs
 
 from laplacebook.base.pytrees import STATIC, is_traced, loud, register_dataclass
 from laplacebook.base.quick import jit_quickly
-from laplacebook.model.arguments import Call
+from laplacebook.model.arguments import Call, of_partial
 from laplacebook.model.labels import Labels
 from laplacebook.model.sharding import Placement
 from laplacebook.model.sites import Site, find_sites
@@ -83,13 +83,13 @@ class ModelDensity:
 
         Raises:
             ValueError: ``space`` has no such value.
-            UnsupportedModel: the data do not fit into the precision that JAX works in, or it is
-                called within NumPyro's handlers.
+            UnsupportedModel: the data do not fit into JAX's precision, or it is called within handlers.
         """
         if space not in ("unconstrained", "constrained"):
             raise ValueError(f'space is "unconstrained" or "constrained", not {space!r}')
+        model, args, kwargs = of_partial(model, args, kwargs or {})
         if hasattr(model, "prepare"):
-            model = model.prepare(args, kwargs or {})
+            model = model.prepare(args, kwargs)
         return cls(Call.of(model, args, kwargs), space)
 
     @property

@@ -1,5 +1,7 @@
 """Many effects integrated out by a sparse Hessian, against NumPy's dense one, differences and TMB."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -203,3 +205,11 @@ def test_data_that_a_program_takes_are_refused_before_they_were_seen_and_a_ridge
     expected = square / 2 + s**2 / 8 + np.log(1 + (6 * square - 2 * y) / s**2) / 2
     expected = expected.sum() + 4 * (np.log(2 * np.pi) / 2 + u) - stats.halfnorm.logpdf(s) - u
     assert float(program(y)) == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_marginal_model_is_not_nested_again():
+    """JAX, asked for second derivatives, spoke of custom_vjp; and a partial was not shown its data before."""
+    model = lb.marginalize(walk, "z", structure="sparse")
+    assert lb.laplace(partial(model, x=DATA[1]), DATA[0]).certificate.converged
+    with pytest.raises(lb.UnsupportedModel, match="pass the model with all its sites"):
+        lb.nested(model, *DATA)

@@ -1,5 +1,7 @@
 """A verdict on a fit of a marginal model counts how far the integral behind it is off."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import numpyro
@@ -43,6 +45,16 @@ def test_it_is_the_difference_to_quadrature():
     assert abs(off) > 5e-3
     assert found.off.value == pytest.approx(off, abs=4 * float(found.off.standard_error) + 1e-4)
     assert of_integral(found) == []
+
+
+def test_of_a_partial_of_a_marginal_model_it_is_the_same():
+    k = np.repeat([0, 1, 2, 4], [3, 6, 5, 2])
+    model = lb.marginalize(counts, "u")
+    whole, fit = lb.laplace(model, k, 6), lb.laplace(partial(model, n=6), k)
+    assert float(fit.log_evidence) == float(whole.log_evidence)
+    assert checked_integral(fit.density, fit.mode) == checked_integral(whole.density, whole.mode)
+    with pytest.raises(lb.UnsupportedModel, match="does not have the sites that were integrated"):
+        lb.predict(fit, None)
 
 
 def test_effects_of_two_kinds_are_not_called_good():
