@@ -154,17 +154,16 @@ def test_a_part_of_the_curvature_finds_the_mode_along_a_ridge(
 
 @pytest.mark.parametrize("patience", [search.PATIENCE, -1], ids=["driven", "compiled"])
 def test_a_start_on_a_ridge_that_a_part_takes_for_the_mode_is_none(patience, on_ridge, monkeypatch):
-    """A standard deviation from it, where the decrement by the diagonal is .005."""
+    """The decrement there is .02 by the diagonal, and .16 by the whole."""
     monkeypatch.setattr(search, "PATIENCE", patience)
     whole = fit_to_sine("dense", on_ridge)
     part = fit_to_sine("diagonal", whole.mode)
     values, ways = eigh(whole.precision.matrix, np.diag(part.precision.diagonal_of_matrix()))
     way = ways[:, 0] / np.sqrt(values[0])
-    start = whole.density.values(whole.mode_vector + way)
+    start = whole.density.values(whole.mode_vector + 0.05 * way)
     fit = fit_to_sine("diagonal", start, tolerance=0.05)
-    by_part = np.linalg.norm(part.precision.half_solve(whole.precision.matvec(way)))
-    assert by_part < 0.05
-    assert off_by(fit, whole) < 0.1
+    assert fit.certificate.iterations > 0
+    assert off_by(fit, whole) < 0.04
 
 
 def test_digits_in_single_precision_arrive_in_six_rounds(monkeypatch):
