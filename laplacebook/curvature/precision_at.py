@@ -177,6 +177,11 @@ def whole_metric_of(
     return replace(settings, structure="dense")
 
 
+def can_be_whole(density: ModelDensity) -> bool:
+    """Whether the whole matrix may take the steps of a search, in minutes for all of them."""
+    return _products(density) <= MANY
+
+
 def _products(density: ModelDensity) -> int:
     """For the whole matrix and its factor."""
     return density.dimension**2 * max(density.dimension, most_rows(density))

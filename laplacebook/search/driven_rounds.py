@@ -37,6 +37,7 @@ def drive_rounds(
     tolerance: float,
     judge_at: Callable[[np.ndarray], Precision | None] = lambda _: None,
     rounds: int = ROUNDS,
+    patient: bool = False,
 ) -> Search:
     """The minimum that L-BFGS reaches from ``start``, as :func:`~laplacebook.search.lbfgs.search_by_lbfgs` has it.
 
@@ -49,6 +50,7 @@ def drive_rounds(
         tolerance: the Newton decrement that is small enough.
         judge_at: the precision of the steps, where it judges the distance as well.
         rounds: how many.
+        patient: as in :func:`~laplacebook.search.rounds.go_on`.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
@@ -60,7 +62,7 @@ def drive_rounds(
 
     state = initial_rounds(start, Look(None, None, np.zeros_like(start), None), None)
     with progress(ROUNDS, None, unit="round") as bar:
-        while go_on(state, tolerance) and state.rounds <= rounds:
+        while go_on(state, tolerance, patient) and state.rounds <= rounds:
             if state.rounds == 0:
                 x, steps = start, np.zeros((), int)
             elif leaves(state, tolerance):

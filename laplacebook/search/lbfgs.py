@@ -40,6 +40,7 @@ def search_by_lbfgs(
     tolerance: Float[Array, ""] | float,
     metric_at: Callable[[Array], Precision] | None = None,
     judges: bool = False,
+    patient: bool = False,
 ) -> Search:
     """The minimum of f that L-BFGS reaches from ``start`` in the metric of ``precision_at``.
 
@@ -57,6 +58,7 @@ def search_by_lbfgs(
         tolerance: the Newton decrement that is small enough.
         metric_at: the precision of the steps at a point, if it is another one.
         judges: whether the distance is judged by that as well.
+        patient: as in :func:`~laplacebook.search.rounds.go_on`.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search` with the precision. Nothing is raised: it
@@ -93,7 +95,7 @@ def search_by_lbfgs(
 
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look_at, start))
     first = initial_rounds(start, *nothing)
-    return ended(lax.while_loop(lambda s: go_on(s, tolerance), advance, first), tolerance)
+    return ended(lax.while_loop(lambda s: go_on(s, tolerance, patient), advance, first), tolerance)
 
 
 def descend(f: Callable[[Array], Array], start: Float[Array, " D"]) -> Float[Array, " D"]:

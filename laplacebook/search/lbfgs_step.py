@@ -111,6 +111,12 @@ def descend_by(
     return repeat_while(goes_on, step, first)
 
 
+def rounding_of(value: Float[Numbers, ""]) -> Float[Numbers, ""]:
+    """How far rounding may move a log density: it may be small itself, and yet a difference of large sums."""
+    eps = jnp.finfo(value.dtype).eps
+    return namespace(value).maximum(10 * eps * abs(value), eps**0.5)
+
+
 def _after(descent: Descent, z: Numbers, value: Numbers, gradient: Numbers) -> Descent:
     """The descent after a look at z: a step, or another length along the same direction.
 
@@ -121,8 +127,7 @@ def _after(descent: Descent, z: Numbers, value: Numbers, gradient: Numbers) -> D
     xp = namespace(z)
     length, slope, tries = descent.length, descent.slope, descent.tries + 1
     along = gradient @ descent.direction
-    noise = 10 * jnp.finfo(z.dtype).eps * xp.maximum(xp.abs(value), 1)
-    level = (value <= descent.value + noise) & (along <= (2 * DECREASE - 1) * slope)
+    level = (value <= descent.value + rounding_of(value)) & (along <= (2 * DECREASE - 1) * slope)
     down = (value <= descent.value + DECREASE * length * slope) | level
     down &= xp.isfinite(value) & xp.all(xp.isfinite(gradient)) & xp.all(xp.isfinite(z))
     low, high = xp.where(down, length, descent.low), xp.where(down, descent.high, length)

@@ -15,7 +15,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import closed_over
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import kept, metric_of, precision_at
+from laplacebook.curvature.precision_at import can_be_whole, kept, metric_of, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -146,7 +146,7 @@ def locate(
     a, of_a = closed_over(curved, start, density)
     m, of_m, judges = _metric(density, start, settings)
     constants = (density, *of_f), (density, *of_a), (density, *of_m)
-    return _by_lbfgs(f, a, m, judges, start, constants, tolerance)
+    return _by_lbfgs(f, a, m, (judges, can_be_whole(density)), start, constants, tolerance)
 
 
 def _metric(
@@ -168,7 +168,7 @@ def _by_lbfgs(
     f: Callable,
     precision_at: Callable,
     metric_at: Callable | None,
-    judges: bool,
+    kinds: tuple[bool, bool],
     start: Array,
     constants: Any,
     tolerance: Array | float,
@@ -180,7 +180,7 @@ def _by_lbfgs(
         start,
         tolerance,
         None if metric_at is None else lambda x: metric_at(x, *of_m),
-        judges,
+        *kinds,
     )
 
 
@@ -189,12 +189,12 @@ def _by_lbfgs_jvp(
     f: Callable,
     precision_at: Callable,
     metric_at: Callable | None,
-    judges: bool,
+    kinds: tuple[bool, bool],
     primals: tuple,
     tangents: tuple,
 ) -> tuple[Search, Search]:
     start, (of_f, of_a, _), _ = primals
-    end = _by_lbfgs(f, precision_at, metric_at, judges, *primals)
+    end = _by_lbfgs(f, precision_at, metric_at, kinds, *primals)
     to_f, to_a, _ = loud_tangents(tangents[1], end.certificate)
 
     def slope(x: Array, constants: Any) -> Array:

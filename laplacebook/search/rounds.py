@@ -16,7 +16,7 @@ from laplacebook.base.namespace import Numbers, branch, namespace, repeat_while
 from laplacebook.curvature.eigenvalues import condition_number, ritz
 from laplacebook.gaussian.precision import Precision
 from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.lbfgs_step import descend_by, descent_from
+from laplacebook.search.lbfgs_step import descend_by, descent_from, rounding_of
 from laplacebook.search.newton_step import Look
 
 ROUNDS = 100
@@ -93,10 +93,18 @@ def initial_rounds(
     )
 
 
-def go_on(state: Rounds, tolerance: Numbers | float) -> Numbers:
-    """Whether there is another round to make."""
+def go_on(state: Rounds, tolerance: Numbers | float, patient: bool = False) -> Numbers:
+    """Whether there is another round to make.
+
+    Args:
+        state: after the last one.
+        tolerance: the Newton decrement that is small enough.
+        patient: whether rounds cost so little that their pace does not count. Along a ridge the decrement stays as it
+            is for many, and then falls to nothing in two.
+    """
     xp = namespace(state.x)
-    going = (state.rounds <= ROUNDS) & (state.waited < STALLED) & ~_too_slow(state, tolerance)
+    going = (state.rounds <= ROUNDS) & (state.waited < STALLED)
+    going &= patient | ~_too_slow(state, tolerance)
     going &= ~(near(state, tolerance) & ((state.lowest >= 0) | xp.isnan(state.lowest)))
     return going & (xp.isfinite(state.f) | (state.rounds == 0))
 
@@ -134,7 +142,7 @@ def downhill(value_at: Callable[[Numbers], Numbers], state: Rounds) -> Float[Num
     """
     xp = namespace(state.x)
     side = xp.where(state.gradient @ state.way > 0, 1, -1).astype(state.x.dtype)
-    noise = 10 * jnp.finfo(state.x.dtype).eps * xp.maximum(abs(state.f), 1)
+    noise = rounding_of(state.f)
 
     def point(length: Numbers) -> Numbers:
         return state.x - length * state.way * side

@@ -1,6 +1,7 @@
 """Searches for the modes of networks: by which metric they step, and why they fail."""
 
 import re
+from contextlib import nullcontext
 from functools import partial
 
 import jax
@@ -166,6 +167,32 @@ def test_a_start_on_a_ridge_that_a_part_takes_for_the_mode_is_none(patience, on_
     assert off_by(fit, whole) < 0.04
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_rounding_is_not_small_where_the_log_joint_is(bits):
+    """A log joint near 0 is a difference of sums of hundreds, whose rounding the line search took for a rise."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(300, 2))
+    y = np.sin(2 * x[:, 0]) * x[:, 1] + 0.2 * rng.normal(size=300)
+    model = partial(bayesian_mlp, widths=(12,), noise_precision=25.0)
+    with single_precision() if bits == 32 else nullcontext():
+        start = lb.train(model, x, y, key=jax.random.key(2), steps=2000)
+        fit = lb.laplace(model, x, y, start=start, curvature="gauss_newton")
+    assert fit.certificate.converged
+    assert abs(fit.log_likelihood + fit.log_prior) < 30
+
+
+def test_a_search_along_a_ridge_is_waited_for():
+    """For twenty rounds the decrement stays near one, and then it falls to nothing in two."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(546, 3))
+    f = np.sin(2 * x @ rng.normal(size=3)) + 0.3 * x @ rng.normal(size=3)
+    y = f + rng.normal(size=546) / 2.1**0.5
+    model = partial(bayesian_mlp, widths=(50,), noise_precision=2.1, prior_precision=0.15)
+    start = lb.train(model, x, y, key=jax.random.key(1), steps=2000)
+    fit = lb.laplace(model, x, y, start=start, curvature="gauss_newton")
+    assert fit.certificate.iterations > rounds.STEPS * rounds.EARLY
+
+
 def test_digits_in_single_precision_arrive_in_six_rounds(monkeypatch):
     """In the metric of a diagonal they took ten; and more pixels and hidden units were refused."""
     images, labels = lb.datasets.digits()
@@ -185,6 +212,8 @@ def test_digits_in_single_precision_arrive_in_six_rounds(monkeypatch):
 def test_a_search_that_is_too_slow_ends_early_and_says_at_which_pace(monkeypatch):
     """With one step of L-BFGS a round the log joint goes on to rise, and the mode does not come nearer in time."""
     monkeypatch.setattr(rounds, "STEPS", 1)
+    for bound in ("FEW", "MANY"):
+        monkeypatch.setattr(precision_at, bound, 0)
     model = partial(NETWORK, prior_precision=1e-4)
     start = lb.train(model, X, LABELS, key=jax.random.key(0), steps=100)
     with pytest.raises(lb.NotConverged) as refused:
