@@ -111,8 +111,10 @@ def _refuse_scaled(name: str, approx: Approximation) -> None:
         raise UnsupportedModel(
             f"In '{name}' the log density of {', '.join(scaled)} is scaled: a power of a density is "
             "none, so there is no evidence to compare.",
-            causes=["numpyro.handlers.scale, or a plate with a subsample"],
-            remedy="compare models of all the data, unscaled.",
+            causes=[
+                "numpyro.handlers.scale (as by weights= of lb.network), or a plate with a subsample"
+            ],
+            remedy="compare models of all the data, unscaled: a row that is there twice is written twice.",
         )
 
 

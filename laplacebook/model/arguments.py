@@ -183,6 +183,8 @@ class Call:
             )
         if isinstance(error, OverflowError) and not any(w in str(error) for w in _OF_WHOLE_NUMBERS):
             return None
+        if "dot_general requires" in str(error):  # of shapes that do not fit
+            return None
         if isinstance(error, AttributeError) and "Tracer has no attribute" in str(error):
             return no_attribute(error)
         named = _named(self.function, *self.arguments, is_sequence)

@@ -91,7 +91,8 @@ def targets_of(
     if likelihood == "categorical" and jnp.issubdtype(targets.dtype, jnp.inexact):
         raise ValueError(
             f"targets must be classes as integers, not {targets.dtype} numbers: t.astype(int), once rows without a "
-            "class (NaN) are left out, x[np.isfinite(t)], t[np.isfinite(t)]"
+            "class (NaN) are left out, x[np.isfinite(t)], t[np.isfinite(t)]; with weights= there may be any class "
+            "where one is 0"
         )
     classes = max(outputs, 2)
     if not is_traced(targets):

@@ -54,12 +54,18 @@ def not_finite(density: ModelDensity, u: Float[Array, " D"]) -> NonFinite:
     if infinite:
         at_site = float(log_probs[infinite[0]["name"]])
         return _no_density(infinite[0], at_site, at, arguments, or_in_double(u))
-    return _no_derivative(density, u, at)
+    return _no_derivative(density, u, at, arguments)
 
 
-def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> NonFinite:
+def _no_derivative(
+    density: ModelDensity, u: Float[Array, " D"], at: str, arguments: list[str]
+) -> NonFinite:
     zeros = _zeros_to_blame(density, u)
     remedy = "pass start= with values of the latent sites away from that point."
+    if arguments:
+        remedy = (
+            "put a number there, such as 0: a row of weight 0, or behind a mask, has derivatives."
+        )
     if zeros:
         name = zeros[0][0]
         remedy = (
@@ -70,6 +76,7 @@ def _no_derivative(density: ModelDensity, u: Float[Array, " D"], at: str) -> Non
         f"The {density.function} is finite at the point where the search stood, {at}, but a derivative of it "
         "is not.",
         causes=[
+            *arguments,
             *(
                 f"argument '{name}' is 0{f', first at {place}' if place else ''}: with another number there the "
                 "derivatives are finite, so that a log, a root or a distribution function is taken of it"

@@ -131,7 +131,7 @@ def rows_of(density: ModelDensity) -> Rows:
 def _rows_of(density: ModelDensity) -> Rows:
     lengths = set(_observed(density).values())
     if len(lengths) != 1 or () in lengths:
-        raise _no_rows("its observed sites have no first axis in common")
+        raise _no_rows(density, "its observed sites have no first axis in common")
     ((number,),) = lengths
     rows = Rows.of(density, number)
     seen: list[tuple] = []
@@ -143,10 +143,11 @@ def _rows_of(density: ModelDensity) -> Rows:
     try:
         jax.eval_shape(look, jax.ShapeDtypeStruct((1,), jnp.result_type(int)))
     except (LaplaceError, TypeError, ValueError, AssertionError) as error:
-        raise _no_rows(f"with one of its {number} rows it does not run: {error}") from error
+        why = f"with one of its {number} rows it does not run: {error}"
+        raise _no_rows(density, why) from error
     ((observed, sites),) = seen
     if set(observed.values()) != {(1,)} or sites != density.sites:
-        raise _no_rows(f"with one of its {number} rows it has sites of other shapes")
+        raise _no_rows(density, f"with one of its {number} rows it has sites of other shapes")
     return rows
 
 
@@ -178,15 +179,21 @@ def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _no_rows(why: str) -> UnsupportedModel:
+def _no_rows(density: ModelDensity, why: str) -> UnsupportedModel:
+    told = f"The observations of this model cannot be taken one by one: {why}."
+    if any(hasattr(leaf, "columns") for leaf in jax.tree.leaves(density.arguments)):
+        return UnsupportedModel(
+            told,
+            causes=["a table, of which the model reads the columns itself"],
+            remedy="pass table.to_numpy(), of the columns that the model reads.",
+        )
     return UnsupportedModel(
-        f"The observations of this model cannot be taken one by one: {why}.",
+        told,
         causes=[
             "an argument that holds the number of rows (take it from the shape of the data)",
             "an outcome that depends on other rows (a time series), or one outcome for all rows",
             "a statistic of the data that the model computes (their mean, to centre them)",
             "an array that has as many entries as there are rows, and is not by row",
-            "a table, of which the model reads the columns itself: pass table.to_numpy()",
         ],
         remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
         "rows at once; train without batch_size does so too.",

@@ -1,5 +1,7 @@
 """Features and targets that a network does not take: the error names the shape, and what fits."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -217,9 +219,8 @@ def test_classes_as_real_numbers(t):
     with pytest.raises(ValueError, match="as integers, not float64 numbers") as caught:
         lb.laplace(model, X, t)
     told = said(caught)
-    assert "t.astype(int)" in told and told.endswith(
-        "left out, x[np.isfinite(t)], t[np.isfinite(t)]"
-    )
+    assert "t.astype(int)" in told and "left out, x[np.isfinite(t)], t[np.isfinite(t)]" in told
+    assert told.endswith("with weights= there may be any class where one is 0")
     seen = np.isfinite(np.asarray(t, float))
     left = lb.laplace(model, X[seen], t[seen].astype(int), start=model.start, **OWN)
     assert np.isfinite(left.log_evidence)
@@ -253,3 +254,35 @@ def test_tables_with_other_columns_than_in_the_fit():
     np.testing.assert_array_equal(lb.predict(fit, table[:2]).mean, expected)
     with pytest.raises(ValueError, match=r"must have shape \(N, 3\)"):
         lb.predict(fit, table.assign(d=1.0))
+
+
+@pytest.fixture(scope="module")
+def mlp():
+    model = partial(bayesian_mlp, widths=(2,))
+    return lb.laplace(model, X, np.sin(X[:, 0]), curvature="gauss_newton")
+
+
+def test_new_features_of_another_width_are_no_matter_of_the_widths(mlp):
+    """The tuple of widths was blamed, and np.asarray(list(y), float) the remedy."""
+    with pytest.raises(ValueError, match=r"'w1' has the shape \(2, 2\), and \(3, 2\) in the fit"):
+        lb.predict(mlp, X[:, :2])
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_the_rows_of_a_table_are_read_from_its_numbers(mlp):
+    options = {"curvature": "gauss_newton", "structure": "kronecker", "start": mlp.mode}
+    with pytest.raises(lb.UnsupportedModel) as caught:
+        lb.laplace(mlp.density.model, pd.DataFrame(X), np.sin(X[:, 0]), **options)
+    told = " ".join(str(caught.value).split())
+    assert "(a) a table, of which the model reads the columns itself What to do: pass" in told
+
+
+def test_a_row_that_does_not_count_has_derivatives():
+    model = lb.network(apply, params(), likelihood="normal")
+    features, weights = X.copy(), np.ones(len(X))
+    features[0, 0], weights[0] = np.nan, 0
+    with pytest.raises(lb.NonFinite) as caught:
+        lb.laplace(model, features, Y, weights=weights, curvature="gauss_newton")
+    told = " ".join(str(caught.value).split())
+    assert "(a) argument 'features' has 1 NaN, first at [0, 0]" in told
+    assert "What to do: put a number there, such as 0" in told
