@@ -39,10 +39,8 @@ FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
 FEW = (
     2 * 10**8
-)  # products for a whole matrix, some hundredths of a second: it takes the steps, and judges
-MANY = (
-    3 * 10**10
-)  # a second or more: it takes the steps where some rounds by a part of it found no mode
+)  # products for a whole matrix, some hundredths of a second: for the steps and the end
+MANY = 3 * 10**10  # a second or more: it takes the steps after some rounds by a part without a mode
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
 
