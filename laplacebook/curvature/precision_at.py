@@ -37,9 +37,7 @@ WHOLE = ("dense", "last_layer")  # structures that keep the whole matrix
 LARGEST = 2000  # order of a matrix whose eigenvectors cost a second, not minutes
 FEW_ROWS = 256  # of such a matrix
 COSTLY = 3000  # coordinates, of which a dense matrix costs a second, and a step by it as much as a hundred without
-FEW = (
-    2 * 10**8
-)  # products for a whole matrix, some hundredths of a second: for the steps and the end
+FEW = 2 * 10**8  # products for a whole matrix, hundredths of a second: for steps and verdict
 MANY = 3 * 10**10  # a second or more: it takes the steps after some rounds by a part without a mode
 EQUAL = 1e-6  # relative difference of prior precisions that count as one number
 
