@@ -173,8 +173,8 @@ def whole_metric_of(
     return replace(settings, structure="dense")
 
 
-def can_be_whole(density: ModelDensity) -> bool:
-    """Whether the whole matrix may take the steps of a search, in minutes for all of them."""
+def ends_in_minutes(density: ModelDensity) -> bool:
+    """Whether all rounds of a search take minutes at most, even by the whole matrix."""
     return _products(density) <= MANY
 
 

@@ -194,7 +194,8 @@ class Call:
         of_dicts = any(words in str(error) for words in _OF_DICTS)
         if of_dicts:
             named = _named(self.function, *self.arguments, lambda x: isinstance(x, dict))
-        causes = not_arrays(named) if self._is_of_its_arguments() else []
+        too_large = isinstance(error, OverflowError)
+        causes = not_arrays(named, too_large) if self._is_of_its_arguments() else []
         of_lists = isinstance(error, TypeError | AttributeError | OverflowError) or any(
             words in str(error) for words in (*_OF_LISTS, *_OF_DICTS)
         )
@@ -366,6 +367,12 @@ def within_handlers(model: Any) -> Callable:
     if isinstance(model, Messenger) and model.fn is not None:
         return within_handlers(model.fn)
     return model
+
+
+def is_network(function: Any) -> bool:
+    """Whether it is a model of :func:`~laplacebook.network`, itself or in a ``functools.partial`` or handlers."""
+    model = within_handlers(function)
+    return getattr(model.func if isinstance(model, partial) else model, "is_network", False)
 
 
 def of_partial(model: Any, args: tuple, kwargs: Mapping) -> tuple[Any, tuple, Mapping]:

@@ -179,7 +179,7 @@ def network(
     multiplied by it, so that a row of weight 2 counts as two do, and one of weight 0 is left out (in
     Fisher curvature, which is made of squares of gradients, as four do). Of several normal outputs
     each may have its own, shape (N, C). Where a weight is 0 the target may be missing:
-    ``weights=np.isfinite(t)``.
+    ``weights=np.isfinite(t)``; and derivatives with respect to a weight of 0 are 0.
 
     Dense layers and convolutions have Kronecker factors with ``structure="kronecker"``; biases, and
     the scales of layer normalisation, blocks of their own. Batch normalisation is for inference alone,

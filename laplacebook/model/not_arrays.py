@@ -24,13 +24,18 @@ _KINDS = (
 )
 
 
-def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
+def not_arrays(named: list[tuple[str, Any]], too_large: bool = True) -> list[str]:
     """Which arguments hold numbers, or should, and yet are no arrays of numbers.
+
+    Args:
+        named: the arguments with their names.
+        too_large: whether a whole number that JAX has no place for counts.
 
     Returns:
         One phrase an argument, such as ``"argument 'y' is a list"``.
     """
     found: dict[str, None] = {}
+    bits = jnp.iinfo(jnp.result_type(int)).bits
     for name, value in named:
         if is_sequence(value):
             leaves = jax.tree.leaves(value, is_leaf=lambda leaf: leaf is None)
@@ -48,9 +53,7 @@ def not_arrays(named: list[tuple[str, Any]]) -> list[str]:
             found[f"argument '{name}' is a {kind.__module__.split('.')[0]} {kind.__name__}"] = None
         elif isinstance(value, Number) and not isinstance(value, _NUMBERS):
             found[f"argument '{name}' is a {type(value).__name__}"] = None
-        elif isinstance(value, int) and value.bit_length() >= (
-            bits := jnp.iinfo(jnp.result_type(int)).bits
-        ):
+        elif too_large and isinstance(value, int) and value.bit_length() >= bits:
             found[f"argument '{name}' is {_BEYOND} {bits} bits"] = None
         elif isinstance(value, str):
             found[f"argument '{name}' is a string"] = None

@@ -12,7 +12,7 @@ from numpyro.distributions.distribution import validation_enabled
 from laplacebook.base.errors import NonFinite, or_in_double
 from laplacebook.base.pytrees import is_traced
 from laplacebook.base.quick import at_once
-from laplacebook.model.arguments import Call, within_handlers
+from laplacebook.model.arguments import Call, is_network
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.distributions import (
     LOWER,
@@ -189,7 +189,6 @@ def _invalid(site: dict) -> list[tuple[dict, Parameter]]:
 
 
 def _missing_data(density: ModelDensity, site: dict, arguments: list[str]) -> NonFinite:
-    model = within_handlers(density.call.fixed_function.value)
     places = int(np.sum(~np.isfinite(site["value"])))
     return NonFinite(
         f"The data of site '{site['name']}' are NaN or infinite in {places} place(s)"
@@ -198,7 +197,7 @@ def _missing_data(density: ModelDensity, site: dict, arguments: list[str]) -> No
         remedy="drop or impute them, or "
         + (
             "give them weight 0: weights=np.isfinite(t)."
-            if getattr(model, "is_network", False)
+            if is_network(density.call.fixed_function.value)
             else f"mask them with numpyro.handlers.mask around the site '{site['name']}' alone."
         ),
     )

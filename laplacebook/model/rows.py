@@ -180,22 +180,19 @@ def _observed(density: ModelDensity) -> dict[str, tuple[int, ...]]:
 
 
 def _no_rows(density: ModelDensity, why: str) -> UnsupportedModel:
-    told = f"The observations of this model cannot be taken one by one: {why}."
-    if any(hasattr(leaf, "columns") for leaf in jax.tree.leaves(density.arguments)):
-        return UnsupportedModel(
-            told,
-            causes=["a table, of which the model reads the columns itself"],
-            remedy="pass table.to_numpy(), of the columns that the model reads.",
-        )
+    table = any(hasattr(leaf, "columns") for leaf in jax.tree.leaves(density.arguments))
     return UnsupportedModel(
-        told,
+        f"The observations of this model cannot be taken one by one: {why}.",
         causes=[
+            *(["a table, of which the model reads the columns itself"] * table),
             "an argument that holds the number of rows (take it from the shape of the data)",
             "an outcome that depends on other rows (a time series), or one outcome for all rows",
             "a statistic of the data that the model computes (their mean, to centre them)",
             "an array that has as many entries as there are rows, and is not by row",
         ],
-        remedy='use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
+        remedy="pass table.to_numpy(), of the columns that the model reads; or "
+        * table
+        + 'use curvature="hessian" or, with structure="dense", "gauss_newton": these take all '
         "rows at once; train without batch_size does so too.",
     )
 

@@ -1,13 +1,14 @@
 """Arguments of a model that its predictions share with its fit."""
 
 from collections.abc import Mapping
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import jax
 import numpy as np
 
-from laplacebook.model.arguments import Call, within_handlers
+from laplacebook.model.arguments import Call, is_network, within_handlers
 
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -37,7 +38,7 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
         ValueError,
     ):  # of a function that does not tell, or whose mistake it is to say
         return Call.of(fit.function, args, kwargs)
-    if getattr(within_handlers(fit.fixed_function.value), "is_network", False):
+    if _reads_by_place(fit.fixed_function.value):
         for name in now.keys() & before.keys():
             _refuse_other_columns(name, before[name], now[name])
     left_out = {
@@ -66,6 +67,13 @@ def with_settings_of(fit: Call, args: tuple, kwargs: Mapping, own: Mapping[str, 
     return Call.of(fit.function, args, {**kwargs, **of_no_rows})
 
 
+def _reads_by_place(function: Any) -> bool:
+    """Whether a model of this package reads a table by the places of its columns."""
+    model = within_handlers(function)
+    model = model.func if isinstance(model, partial) else model
+    return is_network(function) or getattr(model, "__module__", "") == "laplacebook.models"
+
+
 def _refuse_other_columns(name: str, fit: Any, new: Any) -> None:
     """Refuse a table whose columns, which a network reads by their places, are not those of the fit."""
     if not (hasattr(fit, "columns") and hasattr(new, "columns")):
@@ -80,5 +88,5 @@ def _refuse_other_columns(name: str, fit: Any, new: Any) -> None:
 
 
 def _has_no_rows(value: Any, rows: set[int]) -> bool:
-    shape: tuple[int, ...] = getattr(value, "shape", ())
+    shape = np.shape(value) if isinstance(value, list) else getattr(value, "shape", ())
     return not shape or (bool(rows) and shape[0] not in rows)

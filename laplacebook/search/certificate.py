@@ -27,7 +27,8 @@ class Certificate:
         newton_decrement: sqrt(g' A^-1 g), the distance to the mode in posterior standard
             deviations; with the Hessian at least the rounding of the coordinates. Of a fit that keeps
             a part of a Gauss-Newton or Fisher matrix of few weights, the larger of that by the part
-            and by the whole: along a ridge a part says less than there is.
+            and by the whole, where that is positive definite: along a ridge a part says less than
+            there is.
         iterations: evaluations of the log joint with its gradient; where A is not the Hessian,
             steps of L-BFGS, none if the start is a mode.
         condition_number: of A scaled to a unit diagonal, so that units do not matter; infinite

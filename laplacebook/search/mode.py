@@ -15,7 +15,7 @@ from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.jaxprs import closed_over
 from laplacebook.base.pytrees import loud
 from laplacebook.curvature.hessian import value_gradient_hessian
-from laplacebook.curvature.precision_at import can_be_whole, kept, metric_of, precision_at
+from laplacebook.curvature.precision_at import ends_in_minutes, kept, metric_of, precision_at
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -146,7 +146,7 @@ def locate(
     a, of_a = closed_over(curved, start, density)
     m, of_m, judges = _metric(density, start, settings)
     constants = (density, *of_f), (density, *of_a), (density, *of_m)
-    return _by_lbfgs(f, a, m, (judges, can_be_whole(density)), start, constants, tolerance)
+    return _by_lbfgs(f, a, m, (judges, ends_in_minutes(density)), start, constants, tolerance)
 
 
 def _metric(

@@ -13,7 +13,7 @@ from laplacebook.base.errors import (
     UnsupportedModel,
 )
 from laplacebook.curvature.hessian import prior_curvature
-from laplacebook.curvature.precision_at import coupled, is_one
+from laplacebook.curvature.precision_at import coupled, is_one, metric_of
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import parts_of
 from laplacebook.model.density import ModelDensity
@@ -112,9 +112,13 @@ def _not_there(
 
 def _distance(density: ModelDensity, u: Array, settings: Settings) -> float:
     """The Newton decrement at u; NaN where the precision is not positive definite."""
-    at = np.asarray(u)
-    half = precision_seen(density, at, settings).half_solve(slope_look(density, at).gradient)
-    return float(np.linalg.norm(half))
+    at, metric = np.asarray(u), metric_of(density, settings)
+    slope = slope_look(density, at).gradient
+    kinds = [settings]
+    if metric is not None and metric.structure == "dense":  # it judges, too
+        kinds.append(metric)
+    halves = [precision_seen(density, at, kind).half_solve(slope) for kind in kinds]
+    return float(np.fmax.reduce([np.linalg.norm(half) for half in halves]))
 
 
 def _pace(before: float, distance: float, wanted: float, steps: int) -> str:

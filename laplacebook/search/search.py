@@ -28,7 +28,7 @@ from laplacebook.curvature.hessian import (
     hessian_product_again,
     twice_differentiable,
 )
-from laplacebook.curvature.precision_at import can_be_whole, kept
+from laplacebook.curvature.precision_at import ends_in_minutes, kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
@@ -306,9 +306,9 @@ def _driven_rounds(
             u, steps = _approached(look_at, metric_at, u, tolerance)
         ways = look_at, precision_at, metric_at, ridge_there
         rounds = curvatures.rounds
-        patient = can_be_whole(density)
+        patient = ends_in_minutes(density)
         found = drive_rounds(*ways, u, tolerance, curvatures.judge_at, rounds, patient)
-        if rounds < ROUNDS and tolerance < found.certificate.newton_decrement < inf:
+        if rounds < ROUNDS and not found.certificate.converged:
             curvatures.take_the_whole()
             steps += found.certificate.iterations
             found = drive_rounds(*ways, found.point, tolerance, patient=patient)

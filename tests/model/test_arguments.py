@@ -331,3 +331,11 @@ def test_plates_of_other_sizes():
         lb.laplace(in_a_plate, np.ones(6), 60)
     with pytest.raises(lb.UnsupportedModel, match="A plate of the model has no element"):
         lb.laplace(in_a_plate, np.ones(0), 0)
+
+
+def test_a_large_whole_number_is_not_blamed_for_another_error():
+    def wrong(y, n):
+        numpyro.sample("a", dist.Normal(jnp.sum(y, wrong=n), 1))
+
+    with single_precision(), pytest.raises(TypeError, match="wrong"):
+        lb.laplace(wrong, np.ones(3), 2**40)

@@ -274,7 +274,20 @@ def test_the_rows_of_a_table_are_read_from_its_numbers(mlp):
     with pytest.raises(lb.UnsupportedModel) as caught:
         lb.laplace(mlp.density.model, pd.DataFrame(X), np.sin(X[:, 0]), **options)
     told = " ".join(str(caught.value).split())
-    assert "(a) a table, of which the model reads the columns itself What to do: pass" in told
+    assert "(a) a table, of which the model reads the columns itself (b)" in told
+    assert "What to do: pass table.to_numpy()" in told
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_table_is_read_by_place_within_a_partial_and_by_models_of_the_package():
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    network = partial(lb.network(apply, params(), likelihood="normal"), prior_precision=2.0)
+    options = {"curvature": "gauss_newton", "tolerance": 0.5}
+    fits = [lb.laplace(network, table, Y, start=network.func.start, **options)]
+    fits.append(lb.laplace(logistic_regression, table, CLASSES % 2))
+    for fit in fits:
+        with pytest.raises(ValueError, match="has the columns b, a, c, and in the fit a, b, c"):
+            lb.predict(fit, table[["b", "a", "c"]])
 
 
 def test_a_row_that_does_not_count_has_derivatives():
