@@ -99,9 +99,8 @@ def ascend(
         value, slope, mode = at(x)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return 1 - best / unit, np.zeros_like(x)  # a step that is too long, and no end
-        if (
-            value >= best
-        ):  # a step that is too long may lead to another mode, from which there is no way back
+        # A step that is too long may lead to another mode, from which there is no way back.
+        if value >= best:
             u, best = mode, value
         return -value / unit, -slope / unit
 
