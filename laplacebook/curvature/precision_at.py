@@ -183,6 +183,11 @@ def _products(density: ModelDensity) -> int:
     return density.dimension**2 * max(density.dimension, most_rows(density))
 
 
+def may_have_layers(density: ModelDensity) -> bool:
+    """Whether a site is a matrix, as the weights of a layer are, or a kernel of more axes."""
+    return any(len(site.shape) > 1 for site in density.sites)
+
+
 def metric_costs_little(density: ModelDensity) -> bool:
     """Whether Kronecker factors cost little beside a diagonal: a few products with matrices of some hundred rows."""
     return _order(density) <= FEW_ROWS

@@ -21,6 +21,7 @@ from laplacebook.curvature.precision_at import (
     WHOLE,
     entries_and_metric_at,
     entries_at,
+    may_have_layers,
     precision_of,
     whole_entries_at,
 )
@@ -34,6 +35,7 @@ INNER = 200  # looks at the log joint behind each look at its integral
 _T = TypeVar("_T")
 # Those of them that count: with 10,000 data half a second more of compilation saves a twentieth of each call.
 _OF_INTEGRAL = 3
+LAYERS = 16  # looks at a network that take as long as its better compilation
 LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 
 
@@ -126,7 +128,13 @@ def middle(density: ModelDensity) -> Float[Array, " D"]:
     return density.start()
 
 
-@jit_quickly
+def _work_of_bend(density: ModelDensity, u: Float[Numbers, " D"]) -> int:
+    """Of a network a Hessian has a number for each row and pair of weights, in each of a hundred looks or more."""
+    layers = LAYERS * most_rows(density) * u.size**2 if may_have_layers(density) else 0
+    return max(numbers_in(density), min(layers, MEDIUM))
+
+
+@partial(jit_quickly, work=_work_of_bend, half=True)
 def _bend(density: ModelDensity, u: Array) -> tuple:
     return value_gradient_hessian(density.loss_and_validity, u)
 

@@ -17,6 +17,7 @@ from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.curvature.precision_at import may_have_layers
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
 from laplacebook.model.hierarchy import integrate_out
@@ -75,7 +76,9 @@ def explain(
     if stationary:
         return jumps_about(density, u)
     near = certificate.newton_decrement <= COARSEST
-    return level(density, u) if near else _not_converged(density, u, certificate)
+    if near:
+        return level(density, u, or_otherwise(density, u))
+    return _not_converged(density, u, certificate)
 
 
 def _look_at_all(
@@ -166,7 +169,7 @@ def _not_positive_definite(density: ModelDensity, hessian: Curvature) -> NotPosi
         f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
         "mode with a Gaussian around it.",
         causes=why.unbounded if upward else why.flat,
-        remedy=f"{why.remedy} Nothing was added to the diagonal.{or_in_double(jnp.asarray(scale))}",
+        remedy=f"{why.remedy} Nothing was added to the diagonal.{or_otherwise(density, scale)}",
     )
 
 
@@ -247,8 +250,14 @@ def jumps_about(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
     )
 
 
-def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
-    """The error for a log joint that levels off about u of shape (D,)."""
+def or_otherwise(density: ModelDensity, x: Any) -> str:
+    """What else to try than the Hessian, by the sites and by the precision of an array."""
+    other = ' Of a network also try curvature="gauss_newton".' if may_have_layers(density) else ""
+    return f"{or_in_double(x)}{other}"
+
+
+def level(density: ModelDensity, u: Float[Array, " D"], otherwise: str = "") -> NotConverged:
+    """The error for a log joint that levels off about u of shape (D,); ``otherwise`` is what else to try."""
     from laplacebook.search.hindrances import hindrances  # of failed fits alone
 
     hinder = hindrances(density, u)
@@ -264,7 +273,7 @@ def level(density: ModelDensity, u: Float[Array, " D"]) -> NotConverged:
         ],
         remedy=f"{hinder.remedy}."
         if hinder.remedy
-        else f"{reasons(density).remedy}{or_in_double(u)}",
+        else f"{reasons(density).remedy}{otherwise}",
     )
 
 
@@ -279,7 +288,7 @@ def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) ->
             f"the {density.function} is noisy at the scale of the machine precision, or not smooth",
             "the start is too far away",
         ],
-        remedy=f"{why.check}, or pass start= with values of the latent sites.{or_in_double(u)}",
+        remedy=f"{why.check}, or pass start= with values of the latent sites.{or_otherwise(density, u)}",
     )
 
 

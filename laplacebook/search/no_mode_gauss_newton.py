@@ -11,6 +11,7 @@ from laplacebook.base.errors import (
     NotConverged,
     NotPositiveDefinite,
     UnsupportedModel,
+    or_in_double,
 )
 from laplacebook.curvature.hessian import prior_curvature
 from laplacebook.curvature.precision_at import coupled, is_one, metric_of
@@ -55,7 +56,7 @@ def explain_shortfall(
     if stationary and levels_off(
         lambda u: look_at(u).gradient, at, precision_seen(density, at, settings)
     ):
-        return level(density, u)
+        return level(density, u, or_in_double(u))
     if stationary:
         return jumps_about(density, u)
     if np.isfinite(certificate.newton_decrement):

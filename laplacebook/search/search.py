@@ -33,6 +33,7 @@ from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memor
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
+from laplacebook.search.approach import approached, approached_by_gauss_newton, ridges_of
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.driven_rounds import drive_rounds
@@ -49,7 +50,7 @@ from laplacebook.search.metric import FEW as FEW_COORDINATES
 from laplacebook.search.metric import inside
 from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
-from laplacebook.search.rounds import ROUNDS, ridge, whitened
+from laplacebook.search.rounds import ROUNDS
 
 WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
 COORDINATES = 200  # an eigendecomposition costs some milliseconds, and the whole loop half a second to compile
@@ -100,9 +101,14 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
         return _driven_rounds(density, start, settings, past)
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
-    if not is_small(density, u.size):
+    u = off_centre(u, room)
+    if is_small(density, u.size):
+        return _driven(density, u, sizes, settings, past)
+    near = approached_by_gauss_newton(density, u)
+    if near is None:
         return _compiled(density, start, settings)
-    return _driven(density, off_centre(u, room), sizes, settings, past)
+    past.searches = 0  # the whole loop as one program would begin from afar, however often it is repeated
+    return _driven(density, near, sizes, settings, _Past())
 
 
 def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None:
@@ -294,17 +300,11 @@ def _driven_rounds(
     look_at = remembered(partial(slope_look, density))
     judge_at = remembered(partial(slope_look_again, density)) if often else look_at
 
-    def ridge_there(u: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
-        def product(v: np.ndarray) -> np.ndarray:
-            return np.asarray(product_at(density, u, v))
-
-        return ridge(partial(whitened, product, precision), u, precision)
-
     with np.errstate(all="ignore"), twice_differentiable():
         steps: Numbers = 0
         if settings.structure == "dense" and metric_at(u) is not None:
-            u, steps = _approached(look_at, metric_at, u, tolerance)
-        ways = look_at, precision_at, metric_at, ridge_there
+            u, steps = approached(look_at, metric_at, u, tolerance / 2)
+        ways = look_at, precision_at, metric_at, ridges_of(density, product_at)
         rounds = curvatures.rounds
         patient = ends_in_minutes(density)
         found = drive_rounds(*ways, u, tolerance, curvatures.judge_at, rounds, patient)
@@ -327,18 +327,6 @@ def _driven_rounds(
             )
         fit = _fit(found, np.asarray(sound))
     return jax.device_put(fit)
-
-
-def _approached(
-    look_at: LookAt, metric_at: Callable, start: np.ndarray, tolerance: float
-) -> tuple[np.ndarray, Numbers]:
-    """Where rounds end that look at the metric of the steps alone, and the steps: at a mode, a saddle or on the way."""
-
-    def level(x: np.ndarray, _: Precision) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros_like(x), np.zeros((), x.dtype)
-
-    end = drive_rounds(look_at, metric_at, lambda _: None, level, start, tolerance / 2)
-    return end.point, end.certificate.iterations
 
 
 def _compiled(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:

@@ -1,0 +1,62 @@
+"""A fit of a network by its Hessian begins where rounds by the Gauss-Newton matrix end."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import laplacebook as lb
+from laplacebook.models import bayesian_mlp
+from laplacebook.search import search
+from tests.models import single_precision
+
+NETWORK = partial(bayesian_mlp, widths=(31,), likelihood="bernoulli")
+
+
+def rows(dtype=float):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(546, 6))
+    signal = np.sin(x[:, 0]) + x[:, 1] * x[:, 2] / 2
+    return x.astype(dtype), (signal + 0.3 * rng.normal(size=546) > 0).astype(dtype)
+
+
+@pytest.fixture
+def afar(monkeypatch):
+    """Searches without an approach are counted."""
+    begun = []
+    compiled = search.compiled_search
+    monkeypatch.setattr(
+        search, "compiled_search", lambda *args, **options: begun.append(1) or compiled(*args, **options)
+    )
+    return begun
+
+
+def test_a_few_newton_steps_are_left_and_again_at_a_second_call(afar):
+    approx = lb.laplace(NETWORK, *rows())
+    assert approx.mode_vector.size == 249 and approx.certificate.converged
+    assert approx.certificate.iterations < 40  # over 100 from afar
+    again = lb.laplace(NETWORK, *rows())
+    np.testing.assert_array_equal(again.mode_vector, approx.mode_vector)
+    assert not afar
+    near = approx.density.loss(approx.mode_vector + 1e-4)[0]
+    assert near > approx.density.loss(approx.mode_vector)[0]
+
+
+def test_a_matrix_without_rows_is_searched_as_ever(afar):
+    def wishes(y):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([15, 15]).to_event(2))
+        numpyro.factor("wish", -((w - y) ** 2).sum() - jnp.logaddexp(w, -w).sum())
+
+    approx = lb.laplace(wishes, np.arange(225.0).reshape(15, 15) / 100)
+    assert approx.certificate.converged and afar
+
+
+def test_a_refusal_in_single_precision_leads_to_gauss_newton():
+    with single_precision():
+        data = rows("float32")
+        with pytest.raises(lb.LaplaceError, match=r"(?s)enable_x64.*Of a network.*gauss_newton"):
+            lb.laplace(NETWORK, *data)
+        assert lb.laplace(NETWORK, *data, curvature="gauss_newton").certificate.converged
