@@ -271,9 +271,7 @@ def level(density: ModelDensity, u: Float[Array, " D"], otherwise: str = "") -> 
             "a maximum that is flatter than any parabola (a fourth power)",
             f"a {density.function} that is not smooth, or noisy at the scale of the machine precision",
         ],
-        remedy=f"{hinder.remedy}."
-        if hinder.remedy
-        else f"{reasons(density).remedy}{otherwise}",
+        remedy=f"{hinder.remedy}." if hinder.remedy else f"{reasons(density).remedy}{otherwise}",
     )
 
 

@@ -5,7 +5,6 @@ that would be compiled for longer than it runs, or BLAS is quicker than XLA, dri
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
@@ -107,7 +106,9 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     near = approached_by_gauss_newton(density, u)
     if near is None:
         return _compiled(density, start, settings)
-    past.searches = 0  # the whole loop as one program would begin from afar, however often it is repeated
+    past.searches = (
+        0  # the whole loop as one program would begin from afar, however often it is repeated
+    )
     return _driven(density, near, sizes, settings, _Past())
 
 

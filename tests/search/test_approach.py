@@ -29,7 +29,9 @@ def afar(monkeypatch):
     begun = []
     compiled = search.compiled_search
     monkeypatch.setattr(
-        search, "compiled_search", lambda *args, **options: begun.append(1) or compiled(*args, **options)
+        search,
+        "compiled_search",
+        lambda *args, **options: begun.append(1) or compiled(*args, **options),
     )
     return begun
 
