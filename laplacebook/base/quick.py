@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
+from laplacebook.base.devices import near, platform
+
 try:
     from jax.extend.core import get_opaque_trace_state
 except ImportError:  # JAX 0.8
@@ -68,13 +70,16 @@ def undisturbed() -> AbstractContextManager:
 def in_full_precision(function: _F) -> _F:
     """The function, with all products of matrices in the precision of their factors, and :func:`undisturbed`.
 
+    Outside of programs what has few numbers is computed :func:`~laplacebook.base.devices.near`.
+
     In single precision JAX rounds the factors to 10 bits on recent GPUs, and to 8 on TPUs, unless
     told otherwise: so rounded a mode moves by some hundredths of a standard deviation.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with undisturbed(), jax.default_matmul_precision("highest"):
+        place = near((args, kwargs)) if is_eager() else nullcontext()
+        with undisturbed(), place, jax.default_matmul_precision("highest"):
             return function(*args, **kwargs)
 
     return cast(_F, call)
@@ -158,7 +163,7 @@ def jit_as_written(function: Callable, **static: Any) -> Callable:
 
     @functools.wraps(function, ("__name__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:
-        runs = is_eager() and jax.default_backend() == "cpu"
+        runs = is_eager() and platform() == "cpu"
         return (program if runs else function)(*args, **kwargs)
 
     return call
@@ -194,7 +199,7 @@ def jit_quickly(
 
     def for_work(numbers: int) -> Callable:
         # The options are those of the compiler for the CPU, and others do not know them.
-        if not is_eager() or jax.default_backend() != "cpu":
+        if not is_eager() or platform() != "cpu":
             return plain
         return quick if numbers <= SMALL else halfway if numbers <= MEDIUM else plain
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from laplacebook.base.devices import platform
 from laplacebook.base.jaxprs import (
     ELEMENTWISE,
     Atom,
@@ -120,7 +121,7 @@ def assembled(
 
 def _weighted(m: Float[Array, "N p"], d: Float[Array, " N"]) -> Float[Array, "p p"]:
     """M' diag(d) M, of so few rows at a time that diag(d) M is not written to memory."""
-    if jax.default_backend() != "cpu" or d.size <= _ROWS:
+    if platform() != "cpu" or d.size <= _ROWS:
         return m.T @ (d[:, None] * m)
     blocks = d.size // _ROWS
 

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
+from laplacebook.base.devices import device
 from laplacebook.base.errors import LaplaceError
 
 _GIB = 2**30
@@ -15,9 +15,9 @@ SMALL = 2**20  # bytes: whether there are so many is not asked, which takes long
 
 def available_memory() -> int | None:
     """What the device, or this process on the CPU, can still have, in bytes; None if unknown."""
-    device = jax.local_devices()[0]
-    if device.platform != "cpu":
-        stats = device.memory_stats() or {}
+    place = device()
+    if place.platform != "cpu":
+        stats = place.memory_stats() or {}
         limit = stats.get("bytes_limit")
         return None if limit is None else limit - stats.get("bytes_in_use", 0)
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:

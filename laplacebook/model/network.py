@@ -18,6 +18,7 @@ from jax.tree_util import DictKey, GetAttrKey, PyTreeDef, SequenceKey
 from jaxtyping import Array, ArrayLike
 
 from laplacebook.base.convolutions import with_products
+from laplacebook.base.devices import platform
 from laplacebook.base.jaxprs import primitives
 from laplacebook.base.pytrees import is_traced
 from laplacebook.model.fingerprint import Unread
@@ -148,7 +149,7 @@ class Network:
         require_link(program, self.likelihood)
         if _DRAWS & primitives(program):
             raise draws_numbers("(jax.random), in the network")
-        if jax.default_backend() == "cpu":
+        if platform() == "cpu":
             output = with_products(program)(*values, features)
         else:
             (output,) = jaxpr_as_fun(program)(*values, features)

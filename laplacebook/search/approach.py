@@ -25,7 +25,7 @@ GAUSS_NEWTON = Settings("gauss_newton", "dense")
 
 def approached(
     look_at: LookAt,
-    metric_at: Callable[[np.ndarray], Precision],
+    metric_at: Callable,
     start: Float[np.ndarray, " D"],
     tolerance: float,
 ) -> tuple[Float[np.ndarray, " D"], Numbers]:

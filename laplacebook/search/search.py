@@ -17,6 +17,7 @@ import numpy as np
 from jax.tree_util import PyTreeDef
 from jaxtyping import Array
 
+from laplacebook.base.devices import platform
 from laplacebook.base.errors import DoubtfulFit
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.base.one_thread import by_one_thread, one_thread
@@ -32,10 +33,8 @@ from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memor
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
-from laplacebook.search.approach import approached, approached_by_gauss_newton, ridges_of
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
-from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
     is_laborious,
@@ -92,7 +91,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if features is not None:
         return _driven_by_rows(density, start, settings, features)
     past = _past_of(density, settings)
-    if settings.curvature != "hessian" and jax.default_backend() != "cpu":
+    if settings.curvature != "hessian" and platform() != "cpu":
         past = None  # between looks the vectors would travel to NumPy and back
     if past is None or past.searches > PATIENCE or past.seconds > LONG:
         return _compiled(density, start, settings)
@@ -103,6 +102,8 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     u = off_centre(u, room)
     if is_small(density, u.size):
         return _driven(density, u, sizes, settings, past)
+    from laplacebook.search.approach import approached_by_gauss_newton
+
     near = approached_by_gauss_newton(density, u)
     if near is None:
         return _compiled(density, start, settings)
@@ -283,7 +284,9 @@ def _judged(
 def _driven_rounds(
     density: ModelDensity, start: Array | None, settings: Settings, past: _Past
 ) -> Fit:
+    from laplacebook.search.approach import approached, ridges_of
     from laplacebook.search.curvatures import Curvatures
+    from laplacebook.search.driven_rounds import drive_rounds
 
     tolerance = enough(settings.tolerance, jnp.result_type(float))
     settings = replace(settings, tolerance=None)
