@@ -58,16 +58,16 @@ def laplace(
     joint took above 10 ms before, is one program, which takes longer to compile and less to run. Where a
     matrix of a million numbers or more is among the data, and the model sees its rows through one linear
     predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
-    Of a network of more than 200 weights the steps begin where rounds by its Gauss-Newton matrix end, up to
-    30 billion products for that matrix. Where the curvature is not the Hessian, whatever the size, the log joint, the curvature and a round of
-    steps are programs of their own, and Python takes the rounds.
+    Of a network of more than 200 weights they begin where rounds by its Gauss-Newton matrix end, if that
+    takes up to 30 billion products. Where the curvature is not the Hessian, whatever the size, the log
+    joint, the curvature and a round of steps are programs of their own, and Python takes the rounds.
 
-    Beside an accelerator what has up to a million numbers is computed by the processor nonetheless, for which a
-    program is compiled in a third of the time; unless an array was put on a device by request
-    (``jax.device_put(x, device)``), or one was chosen for all (``jax_default_device``).
-    Arrays that are sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums
-    over rows are taken there, and then over devices. What has D or D^2 numbers, with its Cholesky
-    factor, is whole on each device, so that the memory of one bounds D.
+    Beside an accelerator a fit of up to a million numbers is computed by the processor nonetheless, for
+    which a program is compiled in a third of the time; unless an array was put on a device by request
+    (``jax.device_put(x, device)``), or one was chosen for all (``jax_default_device``). Arrays that are
+    sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums over rows are
+    taken there, and then over devices. What has D or D^2 numbers, with its Cholesky factor, is whole on
+    each device, so that the memory of one bounds D.
 
     In the book: :prf:ref:`laplace-theorem`, :eq:`laplace-posterior` and :eq:`laplace-evidence` of
     :doc:`/book/laplace`, and for ``structure="sparse"`` :prf:ref:`latent-fields-zeros` of
