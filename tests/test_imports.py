@@ -29,7 +29,7 @@ STOREYS = [
 HANDLERS = {
     "density",
     "marginalize",
-    "effects_first",
+    "other_starts",
     "known_sites",
     "numpyro_and_arviz",
     "outcomes",

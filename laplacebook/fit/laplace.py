@@ -17,7 +17,7 @@ from laplacebook.base.quick import in_full_precision, jit_quickly, uncollected
 from laplacebook.curvature.last_layer import last_layer_given, last_layer_of
 from laplacebook.curvature.precision_at import low_rank_at, metric_of
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings
-from laplacebook.fit.effects_first import start_by_effects
+from laplacebook.fit.other_starts import start_by_effects, start_by_weights
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import Precision
@@ -98,6 +98,8 @@ def laplace(
             and 0.001 in single precision.
         start: values of latent sites from which the search for the mode begins; those without
             begin at their prior means, given the others. (``"last_layer"`` takes those before as they are.)
+            By default, where the weights of a network would be left at their means, there is a second
+            search from scaled draws of them with a fixed key, as :func:`~laplacebook.train` begins.
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
             that ``key`` decides. The modes that they find are compared; the result is the one with
             the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
@@ -192,8 +194,10 @@ def _approximate(
     begin = None if start is None else density.start(start)
     found = search(density, begin, settings)
     traced = is_traced(found)
-    if start is None and not traced and not found.certificate.converged:
-        found = _effects_first(density, settings, found)
+    if start is None and not traced:
+        found = _weights_apart(density, settings, found)
+        if not found.certificate.converged:
+            found = _effects_first(density, settings, found)
     best = _result(density, found, settings)
     if key is not None:
         require_numbers("starts=", (found, key), "find the modes first; then pass start=.")
@@ -213,6 +217,16 @@ def _effects_first(density: ModelDensity, settings: Settings, failed: Fit) -> Fi
     another = start_by_effects(density, settings)
     found = failed if another is None else search(density, another, settings)
     return found if found.certificate.converged else failed
+
+
+def _weights_apart(density: ModelDensity, settings: Settings, found: Fit) -> Fit:
+    """The search once more, from weights that differ, if those of a network are as they were; the higher mode."""
+    another = start_by_weights(density, found)
+    if another is None:
+        return found
+    apart = search(density, another, settings)
+    lower = apart.log_likelihood + apart.log_prior <= found.log_likelihood + found.log_prior
+    return found if lower else apart
 
 
 def _first_fit(

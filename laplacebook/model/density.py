@@ -1,6 +1,6 @@
 """A NumPyro model and its arguments as one log joint on R^D.
 
-NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``, ``effects_first``,
+NumPyro's handlers run a model here, in ``sites``, ``outcomes``, ``known_sites``, ``other_starts``,
 ``marginalize`` and ``numpyro_and_arviz``, and nowhere else.
 """
 

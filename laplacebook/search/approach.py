@@ -15,7 +15,6 @@ from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.driven import LookAt, remembered
 from laplacebook.search.driven_rounds import drive_rounds
-from laplacebook.search.lbfgs import NEAR
 from laplacebook.search.looks import precision_seen, slope_look
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ridge, whitened
@@ -92,7 +91,9 @@ def approached_by_gauss_newton(
         return None
 
     ways = remembered(look_at), metric_at, no_other, ridges_of(density)
+    # To where a step along a ridge is a Newton step: a tenth of a deviation leaves a hundred of them.
+    near = float(np.finfo(start.dtype).eps ** (1 / 3))
     try:
-        return drive_rounds(*ways, start, NEAR, patient=True).point
+        return drive_rounds(*ways, start, near, patient=True).point
     except UnsupportedModel:
         return None

@@ -83,7 +83,7 @@ def train(
     missing = [s.name for s in density.sites if start is not None and s.name not in start]
     if missing:
         raise ValueError(f"start lacks the latent sites {missing}: weights at zero learn alike.")
-    u = _initial(density, initial) if start is None else density.start(start)
+    u = initial_weights(density, initial) if start is None else density.start(start)
     value = _value_of_a_look if batch_size == rows.number else _loss
     if not isfinite(value(density, u)):
         raise not_finite(density, u)
@@ -126,8 +126,8 @@ def _rows(density: ModelDensity, batch_size: int | None) -> tuple[Rows, int]:
 
 
 @partial(jit_quickly, divided=True)
-def _initial(density: ModelDensity, key: Array) -> Array:
-    """The middle of the prior, and a scaled draw for sites with two axes or more."""
+def initial_weights(density: ModelDensity, key: Key[Array, ""]) -> Float[Array, " D"]:
+    """The middle of the prior, and a scaled draw for sites with two axes or more (Glorot and Bengio 2010)."""
     centre, draw = (density.unravel(u) for u in (density.start(), density.draw_start(key)))
     for site in density.sites:
         if len(site.shape) > 1:

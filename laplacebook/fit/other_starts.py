@@ -1,13 +1,18 @@
-"""Another start for a hierarchical model: its effects first, at the middle of the priors of their scales."""
+"""Another start, where the middle of the prior led nowhere: effects first, or weights that differ."""
 
+import jax
+import numpy as np
 from jaxtyping import Array, Float
 from numpyro import handlers
 
+from laplacebook.base.pytrees import from_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
-from laplacebook.search.search import search
+from laplacebook.search.search import Fit, search
+
+REST = 0.01  # weights of a matrix that differ by less have not been moved apart
 
 
 def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, " D"] | None:
@@ -30,6 +35,30 @@ def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, 
     model = handlers.condition(density.model, known)
     given = search(ModelDensity.of(model, args, kwargs, density.space), None, settings)
     return density.start({**known, **given.mode}) if given.certificate.converged else None
+
+
+def start_by_weights(density: ModelDensity, found: Fit) -> Float[Array, " D"] | None:
+    """Scaled draws of weights, as training begins with, if a search has left those of a network as they were.
+
+    Where all weights of two layers and more are zero the log joint has no slope in them. It may have a maximum there,
+    at which the outputs do not depend on the features.
+
+    Args:
+        density: the log joint.
+        found: where a search ended, in which nothing is traced.
+
+    Returns:
+        A point of shape (D,), by a fixed key; None if a matrix has entries that differ, or there are not two of them.
+    """
+    matrices = {site.name for site in density.sites if len(site.shape) > 1}
+    if len(matrices) < 2:
+        return None
+    weights = density.unravel(from_host(found.last))
+    if any(np.ptp(weights[name]) > REST for name in matrices):
+        return None
+    from laplacebook.search.train import initial_weights
+
+    return initial_weights(density, jax.random.key(0))
 
 
 @jit_quickly
