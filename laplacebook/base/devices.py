@@ -11,6 +11,9 @@ from typing import Any
 import jax
 
 FEW = 2**20  # numbers, as of ten thousand rows with a hundred features
+WORK = (
+    2**26
+)  # rows times numbers beside them, as of a thousand images and a network of 67,000 weights
 
 
 def device() -> jax.Device:
@@ -32,8 +35,9 @@ def platform() -> str:
 def near(arguments: Any) -> AbstractContextManager:
     """Where what is computed of few numbers is computed on the host.
 
-    Unless some of them were put on a device by request (``jax.device_put(x, device)``, a sharding), or a device was
-    chosen for all (``jax_default_device``), or there is no processor among JAX's backends.
+    Unless those beside the rows are as many as the weights of a large network, some of them were put on a device by
+    request (``jax.device_put(x, device)``, a sharding), or a device was chosen for all (``jax_default_device``), or
+    there is no processor among JAX's backends.
 
     Args:
         arguments: a pytree, of arrays and anything else.
@@ -42,7 +46,11 @@ def near(arguments: Any) -> AbstractContextManager:
         return nullcontext()
     leaves = jax.tree.leaves(arguments)
     stay = any(isinstance(leaf, jax.Array) and leaf.committed for leaf in leaves)
-    if stay or sum(prod(getattr(leaf, "shape", ())) for leaf in leaves) > FEW:
+    known = (getattr(leaf, "shape", ()) for leaf in leaves)
+    shapes = [tuple(shape) for shape in known if isinstance(shape, tuple)]
+    rows = max(shapes, key=prod, default=())[:1]
+    beside = sum(prod(shape) for shape in shapes if shape[:1] != rows)
+    if stay or sum(map(prod, shapes)) > FEW or prod(rows) * beside > WORK:
         return nullcontext()
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])

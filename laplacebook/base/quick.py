@@ -163,8 +163,10 @@ def jit_as_written(function: Callable, **static: Any) -> Callable:
 
     @functools.wraps(function, ("__name__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:
-        runs = is_eager() and platform() == "cpu"
-        return (program if runs else function)(*args, **kwargs)
+        if not is_eager():
+            return function(*args, **kwargs)
+        with near((args, kwargs)):
+            return (program if platform() == "cpu" else function)(*args, **kwargs)
 
     return call
 
@@ -205,8 +207,10 @@ def jit_quickly(
 
     @functools.wraps(function, ("__name__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:
-        numbers = (work or _given)(*args, **kwargs) if is_eager() else 0
-        return for_work(numbers)(*args, **kwargs)
+        if not is_eager():
+            return plain(*args, **kwargs)
+        with near((args, kwargs)):
+            return for_work((work or _given)(*args, **kwargs))(*args, **kwargs)
 
     call.lower, call.for_work = plain.lower, for_work  # type: ignore[attr-defined]
     return call

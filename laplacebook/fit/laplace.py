@@ -62,7 +62,7 @@ def laplace(
     takes up to 30 billion products. Where the curvature is not the Hessian, whatever the size, the log
     joint, the curvature and a round of steps are programs of their own, and Python takes the rounds.
 
-    Beside an accelerator a fit of up to a million numbers is computed by the processor nonetheless, for
+    Beside an accelerator a fit of up to a million numbers, but of a large network, is computed by the processor, for
     which a program is compiled in a third of the time; unless an array was put on a device by request
     (``jax.device_put(x, device)``), or one was chosen for all (``jax_default_device``). Arrays that are
     sharded by rows over devices (:func:`~laplacebook.shard`) stay where they are: sums over rows are

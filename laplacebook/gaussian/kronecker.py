@@ -118,12 +118,19 @@ class Eigenbasis(Precision):
         right = namespace(self.right_vectors).swapaxes(self.right_vectors**2, -1, -2)
         return (self.left_vectors**2 @ (1 / self.eigenvalues) @ right).reshape(self.shape)
 
-    @in_full_precision
     def _rotated(
         self, left: Float[Numbers, "M M"], right: Float[Numbers, "N N"], v: Float[Numbers, "D *K"]
     ) -> Float[Numbers, "D *K"]:
         """(left (x) right) v."""
         v = coordinates(v, self.shape, columns=True)
+        if namespace(left, right, v) is np and v.ndim == 1:
+            return (left @ v.reshape(self.eigenvalues.shape) @ right.T).reshape(v.shape)
+        return self._all_rotated(left, right, v)
+
+    @in_full_precision
+    def _all_rotated(
+        self, left: Float[Numbers, "M M"], right: Float[Numbers, "N N"], v: Float[Numbers, "D *K"]
+    ) -> Float[Numbers, "D *K"]:
         weights = v.reshape(*self.eigenvalues.shape, prod(v.shape[1:]))
         xp = namespace(left, right, weights)
         half = xp.tensordot(left, weights, 1)

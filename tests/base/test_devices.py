@@ -32,7 +32,7 @@ def chosen(*args, **kwargs):
         (np.zeros(9), jnp.zeros(9), 3, "name", None, {"a": [1, 2.0]}),
         (np.zeros(FEW),),
         (jax.random.key(0),),
-        (object(), range(2 * FEW)),
+        (object(), range(2 * FEW), dist.Normal, jax.ShapeDtypeStruct((3,), float)),
     ],
 )
 @pytest.mark.usefixtures("accelerator")
@@ -47,6 +47,13 @@ def test_many_numbers_and_those_that_were_put_elsewhere_stay():
     assert chosen(np.zeros(FEW), 2 * np.ones(1)) is None
     assert chosen(jnp.zeros(3)) == HOST
     assert chosen(jax.device_put(jnp.zeros(3), HOST)) is None
+
+
+@pytest.mark.usefixtures("accelerator")
+def test_a_large_network_stays_beside_few_rows():
+    images, weights = np.zeros((1000, 64)), {"w": np.zeros((8, 8000)), "b": np.zeros(3000)}
+    assert chosen(images, start=weights) == HOST
+    assert chosen(images, start=weights | {"more": np.zeros(500)}) is None
 
 
 @pytest.mark.usefixtures("accelerator")
@@ -85,7 +92,7 @@ def test_programs_on_the_host_are_compiled_as_quickly_as_ever(monkeypatch):
     monkeypatch.setattr(
         jax, "jit", lambda f, **options: asked.append(options) or compile_with(f, **options)
     )
-    program = in_full_precision(jit_quickly(lambda x: x**2 + 1))
+    program = jit_quickly(lambda x: x**2 + 1)
     assert program(np.arange(3.0)).tolist() == [1, 2, 5]
     assert "xla_backend_optimization_level" in asked[-1]["compiler_options"]
 

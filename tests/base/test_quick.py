@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from laplacebook.base import quick
+from laplacebook.base.devices import FEW
 from laplacebook.base.quick import is_eager, jit_as_written, jit_quickly
 
 
@@ -62,7 +63,7 @@ def test_half_of_the_optimisation_is_between(compiled, monkeypatch):
 
 def test_another_device_gets_no_options_of_the_cpu(compiled, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    jit_quickly(square)(3.0)
+    jit_quickly(square)(np.zeros(FEW + 1))  # so many that they stay there
     assert compiled == [False]
 
 
