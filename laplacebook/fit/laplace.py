@@ -99,7 +99,8 @@ def laplace(
         start: values of latent sites from which the search for the mode begins; those without
             begin at their prior means, given the others. (``"last_layer"`` takes those before as they are.)
             By default, where the weights of a network would be left at their means, there is a second
-            search from scaled draws of them with a fixed key, as :func:`~laplacebook.train` begins.
+            search from scaled draws of them with a fixed key, as :func:`~laplacebook.train` begins; within
+            ``jit``, ``vmap`` and ``grad`` such a fit has failed.
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
             that ``key`` decides. The modes that they find are compared; the result is the one with
             the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.

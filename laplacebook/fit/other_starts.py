@@ -5,14 +5,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro import handlers
 
-from laplacebook.base.pytrees import from_host
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
+from laplacebook.model.start import are_idle
 from laplacebook.search.search import Fit, search
-
-REST = 0.01  # weights of a matrix that differ by less have not been moved apart
 
 
 def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, " D"] | None:
@@ -48,13 +46,9 @@ def start_by_weights(density: ModelDensity, found: Fit) -> Float[Array, " D"] | 
         found: where a search ended, in which nothing is traced.
 
     Returns:
-        A point of shape (D,), by a fixed key; None if a matrix has entries that differ, or there are not two of them.
+        A point of shape (D,), by a fixed key; None if these are not :func:`~laplacebook.model.start.are_idle`.
     """
-    matrices = {site.name for site in density.sites if len(site.shape) > 1}
-    if len(matrices) < 2:
-        return None
-    weights = density.unravel(from_host(found.last))
-    if any(np.ptp(weights[name]) > REST for name in matrices):
+    if not are_idle(np.asarray(found.last), density.sites):
         return None
     from laplacebook.search.train import initial_weights
 

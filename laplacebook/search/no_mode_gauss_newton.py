@@ -14,7 +14,7 @@ from laplacebook.base.errors import (
     or_in_double,
 )
 from laplacebook.curvature.hessian import prior_curvature
-from laplacebook.curvature.precision_at import coupled, is_one, metric_of
+from laplacebook.curvature.precision_at import coupled, ends_in_minutes, is_one, metric_of
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import parts_of
 from laplacebook.model.density import ModelDensity
@@ -91,7 +91,7 @@ def _not_there(
     return NotConverged(
         f"No mode after {steps} iterations: the search stood at {at}, {distance:.2g} posterior standard "
         f"deviations from the nearest stationary point by its curvature ({u.dtype}); it is to be within "
-        f"{wanted:.1g}. {_pace(before, distance, wanted, steps)}",
+        f"{wanted:.1g}. {_pace(before, distance, wanted, steps, ends_in_minutes(density))}",
         causes=[
             *hinder.causes,
             "the start is far away: networks need training before",
@@ -122,12 +122,17 @@ def _distance(density: ModelDensity, u: Array, settings: Settings) -> float:
     return float(np.fmax.reduce([np.linalg.norm(half) for half in halves]))
 
 
-def _pace(before: float, distance: float, wanted: float, steps: int) -> str:
-    """How many more iterations there would be, if each went on to bring the search nearer by the same factor."""
+def _pace(before: float, distance: float, wanted: float, steps: int, patient: bool) -> str:
+    """How many more iterations there would be, if each went on to bring the search nearer by the same factor.
+
+    Of a search to which the pace means nothing, as in :func:`~laplacebook.search.rounds.go_on`, only where it began.
+    """
     if not np.isfinite(before):
         return ""
     if not distance < before:
         return f"It began at {before:.2g}, and came no nearer."
+    if patient:
+        return f"It began at {before:.2g}."
     more = steps * np.log(distance / wanted) / np.log(before / distance)
     return f"It began at {before:.2g}: at that pace {more:.2g} more iterations would do."
 

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -81,3 +83,14 @@ def test_the_lower_of_two_modes_is_not_taken(searches):
     assert len(searches) == 2
     np.testing.assert_allclose(approx.mode["a"], 0, atol=1e-7)
     np.testing.assert_allclose(approx.mode["m"], 2 / 3)
+
+
+def test_a_program_has_no_second_search_and_its_fit_has_failed():
+    how = {"curvature": "gauss_newton"}
+
+    def evidence(y, start=None):
+        return lb.laplace(NETWORK, X, y, start=start, **how).log_evidence
+
+    assert jnp.isnan(jax.jit(evidence)(Y))
+    start = lb.laplace(NETWORK, X, Y, **how).mode
+    np.testing.assert_allclose(jax.jit(evidence)(Y, start), evidence(Y, start), rtol=1e-9)
