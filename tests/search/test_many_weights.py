@@ -231,6 +231,17 @@ def test_a_search_that_is_too_slow_ends_early_and_says_at_which_pace(monkeypatch
     assert "enable_x64" not in told
 
 
+def test_a_search_that_goes_on_by_the_whole_matrix_tells_no_pace(monkeypatch):
+    """Along a ridge the distance stays as it is, and then falls to nothing in two rounds."""
+    monkeypatch.setattr(rounds, "STEPS", 1)
+    monkeypatch.setattr(rounds, "ROUNDS", 2)
+    start = lb.train(NETWORK, X, LABELS, key=jax.random.key(0), steps=100)
+    with pytest.raises(lb.NotConverged) as refused:
+        lb.laplace(NETWORK, X, LABELS, start=start, curvature="gauss_newton")
+    told = " ".join(str(refused.value).split())
+    assert re.search(r"It began at [\d.e-]+\. Likely", told)
+
+
 def wide(x, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([400, 400]).to_event(2))
     with numpyro.plate("N", len(y)):
