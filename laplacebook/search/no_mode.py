@@ -1,5 +1,6 @@
 """Why is there no mode? A failed search, turned into the error that says so."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -77,7 +78,7 @@ def explain(
         return jumps_about(density, u)
     near = certificate.newton_decrement <= COARSEST
     if near:
-        return level(density, u, or_otherwise(density, u))
+        return level(density, u, _by_rounding(density, u), or_otherwise(density, u))
     return _not_converged(density, u, certificate)
 
 
@@ -168,7 +169,7 @@ def _not_positive_definite(density: ModelDensity, hessian: Curvature) -> NotPosi
         f"The {density.function} {bend} along {' '.join(parts[:6])}{' ...' if len(parts) > 6 else ''}"
         f"{'' if upward else ', as far as rounding can tell'}: the point that was found is not a "
         "mode with a Gaussian around it.",
-        causes=why.unbounded if upward else why.flat,
+        causes=[*_by_rounding(density, scale), *(why.unbounded if upward else why.flat)],
         remedy=f"{why.remedy} Nothing was added to the diagonal.{or_otherwise(density, scale)}",
     )
 
@@ -256,8 +257,20 @@ def or_otherwise(density: ModelDensity, x: Any) -> str:
     return f"{or_in_double(x)}{other}"
 
 
-def level(density: ModelDensity, u: Float[Array, " D"], otherwise: str = "") -> NotConverged:
-    """The error for a log joint that levels off about u of shape (D,); ``otherwise`` is what else to try."""
+def _by_rounding(density: ModelDensity, x: Any) -> list[str]:
+    """The first cause to think of where a network is fitted by its Hessian in single precision, as an array is."""
+    if x.dtype != np.float32 or not may_have_layers(density):
+        return []
+    return ["rounding: of a network single precision does not tell the least curvatures"]
+
+
+def level(
+    density: ModelDensity,
+    u: Float[Array, " D"],
+    causes: Sequence[str] = (),
+    otherwise: str = "",
+) -> NotConverged:
+    """The error for a log joint that levels off about u of shape (D,); with other causes, and what else to try."""
     from laplacebook.search.hindrances import hindrances  # of failed fits alone
 
     hinder = hindrances(density, u)
@@ -266,6 +279,7 @@ def level(density: ModelDensity, u: Float[Array, " D"], otherwise: str = "") -> 
         "changes within a small fraction of the width that it tells.",
         causes=[
             *hinder.causes,
+            *causes,
             "a mode at infinity, or one that only a very wide prior keeps from there: separable classes, "
             "or a parameter that the data push without end",
             "a maximum that is flatter than any parabola (a fourth power)",
@@ -284,6 +298,7 @@ def _not_converged(density: ModelDensity, u: Array, certificate: Certificate) ->
         causes=[
             f"the {density.function} has no maximum: {why.no_maximum}",
             f"the {density.function} is noisy at the scale of the machine precision, or not smooth",
+            *_by_rounding(density, u),
             "the start is too far away",
         ],
         remedy=f"{why.check}, or pass start= with values of the latent sites.{or_otherwise(density, u)}",

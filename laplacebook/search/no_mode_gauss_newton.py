@@ -56,7 +56,7 @@ def explain_shortfall(
     if stationary and levels_off(
         lambda u: look_at(u).gradient, at, precision_seen(density, at, settings)
     ):
-        return level(density, u, or_in_double(u))
+        return level(density, u, otherwise=or_in_double(u))
     if stationary:
         return jumps_about(density, u)
     if np.isfinite(certificate.newton_decrement):

@@ -12,6 +12,7 @@ import laplacebook as lb
 from laplacebook.models import bayesian_mlp
 from laplacebook.search import search
 from tests.models import single_precision
+from tests.test_next_calls import compiled
 
 NETWORK = partial(bayesian_mlp, widths=(31,), likelihood="bernoulli")
 
@@ -40,8 +41,9 @@ def test_a_few_newton_steps_are_left_and_again_at_a_second_call(afar):
     approx = lb.laplace(NETWORK, *rows())
     assert approx.mode_vector.size == 249 and approx.certificate.converged
     assert approx.certificate.iterations < 40  # over 100 from afar
-    again = lb.laplace(NETWORK, *rows())
-    np.testing.assert_array_equal(again.mode_vector, approx.mode_vector)
+    again = []
+    assert not compiled(lambda: again.append(lb.laplace(NETWORK, *rows())))
+    np.testing.assert_array_equal(again[0].mode_vector, approx.mode_vector)
     assert not afar
     near = approx.density.loss(approx.mode_vector + 1e-4)[0]
     assert near > approx.density.loss(approx.mode_vector)[0]
@@ -59,6 +61,9 @@ def test_a_matrix_without_rows_is_searched_as_ever(afar):
 def test_a_refusal_in_single_precision_leads_to_gauss_newton():
     with single_precision():
         data = rows("float32")
-        with pytest.raises(lb.LaplaceError, match=r"(?s)enable_x64.*Of a network.*gauss_newton"):
+        with pytest.raises(
+            lb.LaplaceError,
+            match=r"(?s)rounding: of a network.*enable_x64.*gauss_newton",
+        ):
             lb.laplace(NETWORK, *data)
         assert lb.laplace(NETWORK, *data, curvature="gauss_newton").certificate.converged
