@@ -47,8 +47,9 @@ def bayesian_mlp(
     outputs grow with the widths.
 
     A search begins at the prior means if nobody says otherwise. With all weights at zero a tanh network has a slope
-    in its last bias alone, and is often near a saddle: pass ``start=laplacebook.train(bayesian_mlp, ...)`` to
-    ``laplace``.
+    in its last bias alone, and is often near a saddle; where a search ends there, as with two hidden layers,
+    ``laplace`` begins once more from scaled draws. To choose where it begins pass
+    ``start=laplacebook.train(bayesian_mlp, ...)``.
 
     In the book: :eq:`neural-network-model` and :eq:`neural-network-classes` of
     :doc:`/book/neural-network`.
