@@ -58,9 +58,10 @@ def laplace(
     joint took above 10 ms before, is one program, which takes longer to compile and less to run. Where a
     matrix of a million numbers or more is among the data, and the model sees its rows through one linear
     predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
-    Of a network of more than 200 weights they begin where rounds by its Gauss-Newton matrix end, if that
-    takes up to 30 billion products. Where the curvature is not the Hessian, whatever the size, the log
-    joint, the curvature and a round of steps are programs of their own, and Python takes the rounds.
+    Where a site is a matrix, as the weights of a layer, those of more than 200 coordinates begin where
+    rounds by the Gauss-Newton matrix end, if that takes up to 30 billion products. Where the curvature is
+    not the Hessian, whatever the size, the log joint, the curvature and a round of steps are programs of
+    their own, and Python takes the rounds.
 
     Beside an accelerator a fit of up to a million numbers, but of a large network, is computed by the processor, for
     which a program is compiled in a third of the time; unless an array was put on a device by request
@@ -99,8 +100,8 @@ def laplace(
         start: values of latent sites from which the search for the mode begins; those without
             begin at their prior means, given the others. (``"last_layer"`` takes those before as they are.)
             By default, where the weights of a network would be left at their means, there is a second
-            search from scaled draws of them with a fixed key, as :func:`~laplacebook.train` begins; within
-            ``jit``, ``vmap`` and ``grad`` such a fit has failed.
+            search from scaled draws of them with a fixed key, as :func:`~laplacebook.train` begins; not within
+            ``jit``, ``vmap`` or ``grad``.
         starts: how many searches, from ``start`` or the middle of the prior, and then from draws
             that ``key`` decides. The modes that they find are compared; the result is the one with
             the highest log joint, with the rest in its ``other_modes``. Not under ``jit``.
@@ -226,8 +227,10 @@ def _weights_apart(density: ModelDensity, settings: Settings, found: Fit) -> Fit
     if another is None:
         return found
     apart = search(density, another, settings)
-    lower = apart.log_likelihood + apart.log_prior <= found.log_likelihood + found.log_prior
-    return found if lower else apart
+    if not (apart.certificate.converged and found.certificate.converged):
+        return apart if apart.certificate.converged else found
+    higher = apart.log_likelihood + apart.log_prior > found.log_likelihood + found.log_prior
+    return apart if higher else found
 
 
 def _first_fit(

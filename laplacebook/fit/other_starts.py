@@ -9,8 +9,9 @@ from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
-from laplacebook.model.start import are_idle
 from laplacebook.search.search import Fit, search
+
+REST = 0.01  # entries of a matrix that differ by less have not been moved apart
 
 
 def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, " D"] | None:
@@ -46,9 +47,14 @@ def start_by_weights(density: ModelDensity, found: Fit) -> Float[Array, " D"] | 
         found: where a search ended, in which nothing is traced.
 
     Returns:
-        A point of shape (D,), by a fixed key; None if these are not :func:`~laplacebook.model.start.are_idle`.
+        A point of shape (D,), by a fixed key; None if a matrix has entries that differ, or there are no layers.
     """
-    if not are_idle(np.asarray(found.last), density.sites):
+    ends = np.cumsum([site.size for site in density.sites])[:-1]
+    parts = zip(density.sites, np.split(np.asarray(found.last), ends), strict=True)
+    layers = [(site.shape, part) for site, part in parts if len(site.shape) > 1]
+    # Of one unit, or of one row as some biases are, the entries may be moved alike.
+    matrices = [part for shape, part in layers if sum(size > 1 for size in shape) > 1]
+    if len(layers) < 2 or not matrices or any(np.ptp(part) > REST for part in matrices):
         return None
     from laplacebook.search.train import initial_weights
 

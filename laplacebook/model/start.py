@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,8 +17,6 @@ from numpyro.infer.initialization import init_to_uniform
 from laplacebook.base.namespace import Numbers, namespace
 from laplacebook.model.distributions import satisfies, unwrapped
 from laplacebook.model.sites import Site
-
-REST = 0.01  # weights of a matrix that differ by less have not been moved apart
 
 
 def prior_centre(message: dict) -> Array | None:
@@ -59,25 +56,6 @@ def off_centre(u: Float[Numbers, " D"], room: Float[Numbers, " D"]) -> Float[Num
     """
     sizes = (1 + np.arange(u.size) * 0.6180339887 % 1) * np.finfo(u.dtype).eps ** 0.75
     return u + namespace(u).minimum(sizes.astype(u.dtype) * (1 + abs(u)), room / 4)
-
-
-def are_idle(u: Float[Numbers, " D"], sites: Sequence[Site]) -> Bool[Numbers, ""]:
-    """Whether a search has left the matrices at their prior means, as the weights of layers that learn nothing.
-
-    Args:
-        u: where it ended, shape (D,).
-        sites: the latent sites.
-
-    Returns:
-        False, too, where there are not two matrices.
-    """
-    xp, offsets = namespace(u), accumulate((site.size for site in sites), initial=0)
-    parts = [
-        u[i : i + site.size] for i, site in zip(offsets, sites, strict=False) if len(site.shape) > 1
-    ]
-    if len(parts) < 2:
-        return np.zeros((), bool)
-    return xp.max(xp.stack([xp.ptp(part) for part in parts])) <= REST
 
 
 def prior_draw(message: dict, given: Mapping[str, Array]) -> Array | None:

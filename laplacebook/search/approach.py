@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
-from laplacebook.curvature.hessian import hessian_product
+from laplacebook.curvature.hessian import hessian_product, twice_differentiable
 from laplacebook.curvature.precision_at import ends_in_minutes, may_have_layers
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
@@ -66,7 +66,7 @@ def ridges_of(
 def approached_by_gauss_newton(
     density: ModelDensity, start: Float[np.ndarray, " D"]
 ) -> Float[np.ndarray, " D"] | None:
-    """A point near a mode of a network, from where a few Newton steps lead to it.
+    """A point near a mode of a model with matrices, as of a network, from where a few Newton steps lead to it.
 
     From afar they are hundreds of short ones, since the Hessian of a network is indefinite nearly everywhere; its
     Gauss-Newton matrix never is.
@@ -76,7 +76,7 @@ def approached_by_gauss_newton(
         start: shape (D,).
 
     Returns:
-        Shape (D,); None of a model that has no such matrix, or none that costs little, or that is no network.
+        Shape (D,); None of a model that has no Gauss-Newton matrix, or none that costs little, or no matrix as a site.
     """
     if not (may_have_layers(density) and ends_in_minutes(density)):
         return None
@@ -94,6 +94,7 @@ def approached_by_gauss_newton(
     # To where a step along a ridge is a Newton step: a tenth of a deviation leaves a hundred of them.
     near = float(np.finfo(start.dtype).eps ** (1 / 3))
     try:
-        return drive_rounds(*ways, start, near, patient=True).point
+        with np.errstate(all="ignore"), twice_differentiable():
+            return drive_rounds(*ways, start, near, patient=True).point
     except UnsupportedModel:
         return None

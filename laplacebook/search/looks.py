@@ -36,12 +36,18 @@ _T = TypeVar("_T")
 # Those of them that count: with 10,000 data half a second more of compilation saves a twentieth of each call.
 _OF_INTEGRAL = 3
 LAYERS = 16  # looks at a network that take as long as its better compilation
+HESSIANS = 16  # of a search: of three hundred effects they take a hundred times as long as their better compilation
 LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
 
 
-def work_of_search(density: ModelDensity, *_: Any, **__: Any) -> int:
-    """How many numbers a search computes, about."""
-    work = numbers_in(density) * LOOKS
+def work_of_search(
+    density: ModelDensity, *_: Any, settings: Settings | None = None, **__: Any
+) -> int:
+    """How many numbers a search computes, about: by the Hessian, if settings say so, for each coordinate."""
+    numbers = numbers_in(density)
+    by_hessian = settings is not None and settings.curvature == "hessian"
+    hessians = HESSIANS * numbers * density.dimension if by_hessian else 0
+    work = max(numbers * LOOKS, min(hessians, MEDIUM))
     # Of an integral the host has most to do, which more optimisation does not make quicker.
     return min(work * _OF_INTEGRAL, MEDIUM) if density.only_gradients else work
 

@@ -32,7 +32,7 @@ from laplacebook.curvature.precision_at import ends_in_minutes, kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.start import are_idle, off_centre
+from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Certificate, Search
 from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
@@ -344,7 +344,7 @@ def compiled_search(
 ) -> Fit:
     """The same as one program, for all tolerances: the settings leave it out."""
     require_memory(density.sites, settings, float)  # here, since it runs the model
-    nobody_said, given = start is None, jnp.zeros(()) if start is None else start
+    given = jnp.zeros(()) if start is None else start
     start = density.start() if start is None else start
     # Many coordinates in single precision: a nudge of all would take a start away from its mode.
     nudged = (given == 0) | (settings.curvature == "hessian")
@@ -357,10 +357,6 @@ def compiled_search(
     if settings.curvature != "hessian":
         slope = jax.jit(jax.grad(lambda u: density.loss(u)[0]))
         sound &= ~levels_off(slope, found.point, precision)
-    if (
-        nobody_said
-    ):  # where the search would begin once more from other weights, as it does outside of programs
-        sound &= ~jnp.asarray(are_idle(found.point, density.sites))
     return _fit(found, sound & inside(density.space, room, precision))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.fit import laplace as module
+from laplacebook.fit import other_starts
 from laplacebook.models import bayesian_mlp
 from tests.models import single_precision
 
@@ -85,12 +86,58 @@ def test_the_lower_of_two_modes_is_not_taken(searches):
     np.testing.assert_allclose(approx.mode["m"], 2 / 3)
 
 
-def test_a_program_has_no_second_search_and_its_fit_has_failed():
-    how = {"curvature": "gauss_newton"}
+def test_a_second_search_that_fails_leaves_the_first(searches, monkeypatch):
+    def idle(y):
+        for name in ("a", "b"):
+            numpyro.sample(name, dist.Normal(0, 1).expand([2, 2]).to_event(2))
+        numpyro.sample("y", dist.Normal(numpyro.sample("m", dist.Normal(0, 1)), 1), obs=y)
 
-    def evidence(y, start=None):
-        return lb.laplace(NETWORK, X, y, start=start, **how).log_evidence
+    begin = other_starts.start_by_weights
+    monkeypatch.setattr(module, "start_by_weights", lambda *args: begin(*args) * jnp.nan)
+    approx = lb.laplace(idle, 1.0)
+    assert len(searches) == 2 and approx.certificate.converged
+    np.testing.assert_allclose(approx.mode["m"], 0.5)
 
-    assert jnp.isnan(jax.jit(evidence)(Y))
-    start = lb.laplace(NETWORK, X, Y, **how).mode
-    np.testing.assert_allclose(jax.jit(evidence)(Y, start), evidence(Y, start), rtol=1e-9)
+
+def test_effects_in_small_units_are_the_same_within_a_program():
+    """Matrices that the data move by little: the second search ends where the first did, and none is needed."""
+
+    def effects(y):
+        a, b = (
+            numpyro.sample(name, dist.Normal(0, 0.002).expand([3, 2]).to_event(2)) for name in "ab"
+        )
+        numpyro.sample("y", dist.Normal(a + 2 * b, 0.01).to_event(2), obs=y)
+
+    def evidence(y):
+        return lb.laplace(effects, y).log_evidence
+
+    y = np.arange(6.0).reshape(3, 2) / 1000
+    exact = dist.Normal(0, np.sqrt(0.01**2 + 5 * 0.002**2)).log_prob(y).sum()
+    np.testing.assert_allclose([evidence(y), jax.jit(evidence)(y)], exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("space", ["unconstrained", "constrained"])
+def test_one_group_in_two_axes(space, searches):
+    def plates(y):
+        with numpyro.plate("g", 1, dim=-2):
+            mu = numpyro.sample("mu", dist.Normal(0, 5))
+            s = numpyro.sample("s", dist.HalfNormal(2))
+            with numpyro.plate("n", y.shape[1], dim=-1):
+                numpyro.sample("y", dist.Normal(mu, s), obs=y)
+
+    approx = lb.laplace(plates, np.random.default_rng(0).normal(2, 0.5, (1, 20)), space=space)
+    assert len(searches) == 1 and approx.certificate.converged
+
+
+def test_a_bias_that_is_a_row_moves_alone(searches):
+    def net(x, t):
+        h, shapes = x, [(2, 4), (4, 4), (4, 3)]
+        for i, shape in enumerate(shapes):
+            h = jnp.tanh(h) if i else h
+            h = h @ numpyro.sample(f"w{i}", dist.Normal(0, 1).expand(shape).to_event(2))
+        h = h + numpyro.sample("bias", dist.Normal(0, 1).expand([1, 3]).to_event(2))
+        numpyro.sample("t", dist.Categorical(logits=h).to_event(1), obs=t)
+
+    t = (X[:, 0] > 0).astype(int) + (X[:, 1] > 1)
+    approx = lb.laplace(net, X, t, curvature="gauss_newton")
+    assert len(searches) == 2 and np.ptp(approx.mode["w0"]) > 0.1

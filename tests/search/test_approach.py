@@ -58,6 +58,29 @@ def test_a_matrix_without_rows_is_searched_as_ever(afar):
     assert approx.certificate.converged and afar
 
 
+def test_effects_by_two_are_approached_without_a_word(afar):
+    """Of correlated slopes a precision on the way is not positive definite: no warning of NumPy gets out."""
+    group = np.repeat(np.arange(105), 4)
+    x = np.random.default_rng(0).normal(size=group.size)
+
+    def slopes(y):
+        corr = numpyro.sample("corr", dist.LKJCholesky(2, 2))
+        scale = numpyro.sample("scale", dist.HalfNormal(1).expand([2]).to_event(1))
+        with numpyro.plate("groups", 105):
+            z = numpyro.sample("z", dist.Normal(0, 1).expand([2]).to_event(1))
+        b = z @ (scale[:, None] * corr).T
+        numpyro.sample("y", dist.Normal(b[group, 0] + b[group, 1] * x, 1).to_event(1), obs=y)
+
+    y = (
+        np.random.default_rng(1).normal(size=105)[group]
+        + x
+        + np.random.default_rng(2).normal(size=x.size)
+    )
+    with np.errstate(all="raise"):
+        approx = lb.laplace(slopes, y, throw=False)
+    assert approx.certificate.converged and not afar
+
+
 def test_a_refusal_in_single_precision_leads_to_gauss_newton():
     with single_precision():
         data = rows("float32")
