@@ -1,5 +1,9 @@
 """Another start, where the middle of the prior led nowhere: effects first, or weights that differ."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -31,8 +35,8 @@ def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, 
         return None
     known = {name: value for name, value in _centre(density).items() if name in scales}
     args, kwargs = density.arguments
-    model = handlers.condition(density.model, known)
-    given = search(ModelDensity.of(model, args, kwargs, density.space), None, settings)
+    given_scales = ModelDensity.of(_Given(density.model), (known, *args), kwargs, density.space)
+    given = search(given_scales, None, settings)
     return density.start({**known, **given.mode}) if given.certificate.converged else None
 
 
@@ -59,6 +63,16 @@ def start_by_weights(density: ModelDensity, found: Fit) -> Float[Array, " D"] | 
     from laplacebook.search.train import initial_weights
 
     return initial_weights(density, jax.random.key(0))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A model whose sites of given names have given values: the same for all values, so that it is compiled once."""
+
+    model: Callable
+
+    def __call__(self, known: Mapping[str, Array], /, *args: Any, **kwargs: Any) -> Any:
+        return handlers.condition(self.model, known)(*args, **kwargs)
 
 
 @jit_quickly

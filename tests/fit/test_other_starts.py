@@ -14,6 +14,7 @@ from laplacebook.fit import laplace as module
 from laplacebook.fit import other_starts
 from laplacebook.models import bayesian_mlp
 from tests.models import single_precision
+from tests.test_next_calls import compiled
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -141,3 +142,19 @@ def test_a_bias_that_is_a_row_moves_alone(searches):
     t = (X[:, 0] > 0).astype(int) + (X[:, 1] > 1)
     approx = lb.laplace(net, X, t, curvature="gauss_newton")
     assert len(searches) == 2 and np.ptp(approx.mode["w0"]) > 0.1
+
+
+def test_effects_come_first_where_all_together_have_failed_and_the_next_time_nothing_is_compiled(
+    searches,
+):
+    def table(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1))
+        with numpyro.plate("effects", y.size):
+            effect = numpyro.sample("effect", dist.Normal(0, scale))
+            numpyro.sample("y", dist.Normal(effect, 0.3), obs=y)
+
+    y = np.sinh(np.arange(36.0) / 13 - 1.3)
+    first, fits = lb.laplace(table, y), []
+    assert not compiled(lambda: fits.append(lb.laplace(table, 1.01 * y)))
+    assert len(searches) == 4  # of all, at first in the middle of the prior
+    assert first.certificate.converged and fits[0].certificate.converged
