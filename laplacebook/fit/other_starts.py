@@ -53,13 +53,15 @@ def start_by_weights(density: ModelDensity, found: Fit) -> Float[Array, " D"] | 
     Returns:
         A point of shape (D,), by a fixed key; None if a matrix has entries that differ, or there are no layers.
     """
-    ends = np.cumsum([site.size for site in density.sites])[:-1]
-    parts = zip(density.sites, np.split(np.asarray(found.last), ends), strict=True)
-    layers = [(site.shape, part) for site, part in parts if len(site.shape) > 1]
+    layers = [site for site in density.sites if len(site.shape) > 1]
     # Of one unit, or of one row as some biases are, the entries may be moved alike.
-    matrices = [part for shape, part in layers if sum(size > 1 for size in shape) > 1]
-    if len(layers) < 2 or not matrices or any(np.ptp(part) > REST for part in matrices):
+    matrices = {site.name for site in layers if sum(size > 1 for size in site.shape) > 1}
+    if len(layers) < 2 or not matrices:
         return None
+    ends = np.cumsum([site.size for site in density.sites])[:-1]
+    for site, part in zip(density.sites, np.split(np.asarray(found.last), ends), strict=True):
+        if site.name in matrices and np.ptp(part) > REST:
+            return None
     from laplacebook.search.train import initial_weights
 
     return initial_weights(density, jax.random.key(0))
