@@ -11,13 +11,11 @@ from typing import Any
 import jax
 
 FEW = 2**20  # numbers, as of ten thousand rows with a hundred features
-WORK = (
-    2**26
-)  # rows times numbers beside them, as of a thousand images and a network of 67,000 weights
+WORK = 2**26  # rows times numbers beside them, as of 1,000 images and a network of 67,000 weights
 
 
 def device() -> jax.Device:
-    """That of what lies on none by request."""
+    """Where that is computed which lies on no device by request."""
     chosen = _chosen()
     if chosen is None or isinstance(chosen, str):
         return jax.local_devices(backend=chosen)[0]
@@ -25,7 +23,7 @@ def device() -> jax.Device:
 
 
 def platform() -> str:
-    """Its kind: ``"cpu"``, ``"gpu"``, ``"tpu"``."""
+    """The kind of that device: ``"cpu"``, ``"gpu"``, ``"tpu"``."""
     chosen = _chosen()
     if chosen is None:
         return jax.default_backend()
