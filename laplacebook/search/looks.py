@@ -35,6 +35,7 @@ INNER = 200  # looks at the log joint behind each look at its integral
 _T = TypeVar("_T")
 # Those of them that count: with 10,000 data half a second more of compilation saves a twentieth of each call.
 _OF_INTEGRAL = 3
+COLUMNS = 4  # looks by the Hessian: up to a million numbers of data times coordinates the quick compilation pays
 LAYERS = 16  # looks at a network that take as long as its better compilation
 HESSIANS = 16  # of a search: of three hundred effects they take a hundred times as long as their better compilation
 LOOKS = 128  # at each number of the data, in a compiled search: a hundred gradients or so
@@ -135,9 +136,14 @@ def middle(density: ModelDensity) -> Float[Array, " D"]:
 
 
 def _work_of_bend(density: ModelDensity, u: Float[Numbers, " D"]) -> int:
-    """Of a network a Hessian has a number for each row and pair of weights, in each of a hundred looks or more."""
+    """In each of some looks a number for each coordinate and number of the data.
+
+    Of a network one for each row and pair of weights, in each of a hundred looks or more.
+    """
+    numbers = numbers_in(density)
+    columns = min(COLUMNS * numbers * u.size, MEDIUM)
     layers = LAYERS * most_rows(density) * u.size**2 if may_have_layers(density) else 0
-    return max(numbers_in(density), min(layers, MEDIUM))
+    return max(numbers, columns, min(layers, MEDIUM))
 
 
 @partial(jit_quickly, work=_work_of_bend, half=True)

@@ -105,12 +105,13 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     from laplacebook.search.approach import approached_by_gauss_newton
 
     near = approached_by_gauss_newton(density, u)
-    if near is None:
+    if near is None and not _is_medium(density, u.size):
         return _compiled(density, start, settings)
+    u = u if near is None else near
     past.searches = (
         0  # the whole loop as one program would begin from afar, however often it is repeated
     )
-    return _driven(density, near, sizes, settings, _Past())
+    return _driven(density, u, sizes, settings, _Past())
 
 
 def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None:
@@ -206,6 +207,13 @@ def is_small(density: ModelDensity, size: int) -> bool:
     if density.only_gradients:
         return False
     return size <= COORDINATES and size * max(size, numbers_in(density)) <= WORK
+
+
+def _is_medium(density: ModelDensity, size: int) -> bool:
+    """Whether it takes tens of milliseconds: less in all than the whole loop takes to be compiled with care."""
+    if density.only_gradients:
+        return False
+    return size <= 3 * COORDINATES and size * max(size, numbers_in(density)) <= 20 * WORK
 
 
 @partial(jit_quickly, static_argnames="settings")
