@@ -49,13 +49,16 @@ def test_a_few_newton_steps_are_left_and_again_at_a_second_call(afar):
     assert near > approx.density.loss(approx.mode_vector)[0]
 
 
-def test_a_matrix_without_rows_is_searched_as_ever(afar):
+@pytest.mark.parametrize("coordinates", [50, 200], ids=["compiled", "driven"])
+def test_a_matrix_without_rows_is_searched_as_ever(coordinates, afar, monkeypatch):
+    monkeypatch.setattr(search, "COORDINATES", coordinates)
+
     def wishes(y):
         w = numpyro.sample("w", dist.Normal(0, 1).expand([15, 15]).to_event(2))
         numpyro.factor("wish", -((w - y) ** 2).sum() - jnp.logaddexp(w, -w).sum())
 
     approx = lb.laplace(wishes, np.arange(225.0).reshape(15, 15) / 100)
-    assert approx.certificate.converged and afar
+    assert approx.certificate.converged and bool(afar) == (coordinates == 50)
 
 
 def test_effects_by_two_are_approached_without_a_word(afar):
