@@ -28,10 +28,11 @@ def start_by_effects(density: ModelDensity, settings: Settings) -> Float[Array, 
         settings: of that search.
 
     Returns:
-        A point of shape (D,); None if no latent site is a scale of others, or there is no such mode.
+        A point of shape (D,); None if no latent site is a scale of others, or there is no such mode, or the log joint
+        has gradients only.
     """
     scales = scales_of_effects(density)
-    if not scales:
+    if not scales or density.only_gradients:
         return None
     known = {name: value for name, value in _centre(density).items() if name in scales}
     args, kwargs = density.arguments

@@ -108,9 +108,8 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     if near is None and not _is_medium(density, u.size):
         return _compiled(density, start, settings)
     u = u if near is None else near
-    past.searches = (
-        0  # the whole loop as one program would begin from afar, however often it is repeated
-    )
+    # However often it is repeated: the whole loop as one program would begin from afar.
+    past.searches = 0
     return _driven(density, u, sizes, settings, _Past())
 
 

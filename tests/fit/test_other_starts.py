@@ -158,3 +158,18 @@ def test_effects_come_first_where_all_together_have_failed_and_the_next_time_not
     assert not compiled(lambda: fits.append(lb.laplace(table, 1.01 * y)))
     assert len(searches) == 4  # of all, at first in the middle of the prior
     assert first.certificate.converged and fits[0].certificate.converged
+
+
+def test_a_sparse_integral_without_a_mode_is_refused_for_that():
+    """Given its scales it would be a model of another kind, of which JAX has no second derivative."""
+
+    def nested(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1))
+        with numpyro.plate("means", 2):
+            mean = numpyro.sample("mean", dist.Normal(0, scale))
+        with numpyro.plate("effects", 6):
+            effect = numpyro.sample("effect", dist.Normal(jnp.repeat(mean, 3), 1))
+        numpyro.sample("y", dist.Normal(effect, 0.5).to_event(1), obs=y)
+
+    with pytest.raises(lb.NotConverged, match="edge of the support of 'scale'"):
+        lb.laplace(lb.marginalize(nested, "effect", structure="sparse"), np.arange(6.0) / 100)
