@@ -10,7 +10,8 @@ from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 
 _SIDE = np.array([0.7, 1.4, 2.2, 3.2, 4.5])
-PLACES = np.concatenate([-_SIDE[::-1], [0], _SIDE])  # on a line, in standard deviations
+_AWAY = np.concatenate([-_SIDE[::-1], _SIDE])
+PLACES = np.insert(_AWAY, len(_SIDE), 0)  # on a line, in standard deviations
 FINE = np.linspace(-6, 6, 241)
 _LEVELS = ndtr(FINE)
 FLOOR = -60.0  # nats: what is lower is nowhere
@@ -37,9 +38,8 @@ class Lines(NamedTuple):
         """Those at some points."""
         from scipy.interpolate import CubicSpline, PchipInterpolator  # slow to import
 
-        heights = effects.along(nodes, PLACES)
-        seen = heights - heights[:, PLACES == 0] + PLACES[:, None] ** 2 / 2
-        seen = np.nan_to_num(seen, nan=-np.inf, neginf=-np.inf)
+        away = effects.along(nodes, _AWAY) + _AWAY[:, None] ** 2 / 2
+        seen = np.insert(np.nan_to_num(away, nan=-np.inf, neginf=-np.inf), len(_SIDE), 0, axis=1)
         values = np.clip(seen, FLOOR, -FLOOR)
         inside = np.clip(FINE, PLACES[0], PLACES[-1])
         smooth = CubicSpline(PLACES, values, axis=1)(inside)

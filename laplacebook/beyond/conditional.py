@@ -30,8 +30,10 @@ from laplacebook.search.follows_gradient import (
 
 _STEPS = 60  # of Newton's method, halvings included
 _DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
-_OUT = 4.5  # standard deviations, at which a normal log density is 10 below its highest
-_FALL = 0.5  # nats: one that has fallen by less there levels off
+OUT = np.array(
+    [-4.5, 4.5]
+)  # standard deviations, at which a normal log density is 10 below its highest
+FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _FEW = 100  # effects, of which a Cholesky factor at each step takes little time
 _HELD = 2**20  # of the points on lines, at once: what a processor keeps at hand
@@ -174,18 +176,15 @@ class Effects:
 
     def level(self, at: AnyConditional) -> int | None:
         """An effect along whose line it does not fall, that along which it is highest; None if there is none."""
-        assert isinstance(at, Conditional)
-        ways = at.ways(0, np.arange(at.mode.shape[1]))
-        offsets = np.concatenate([np.zeros((1, len(ways))), _OUT * ways, -_OUT * ways])
-        heights = self.log_joint(at.hyper, (at.mode[0] + offsets)[None])[0]
-        rise = np.nan_to_num(heights[0] - heights[1:], nan=np.inf)
-        lowest = int(np.argmin(rise))
-        return lowest % len(ways) if rise[lowest] < _FALL else None
+        fall = np.nan_to_num(-self.along(at, OUT)[0], nan=np.inf).min(axis=0)
+        return int(np.argmin(fall)) if fall.min() < FALL else None
 
     def along(
         self, nodes: AnyConditional, places: Float[np.ndarray, " P"]
     ) -> Float[np.ndarray, "K P d"]:
-        """The log joint along the line of each effect on which the others follow with their conditional means.
+        """The log joint along the line of each effect on which the others follow, less that at the mode.
+
+        They follow with their conditional means.
 
         Args:
             nodes: the effects at some points of the hyperparameters, shape (K, ...).
@@ -193,14 +192,28 @@ class Effects:
         """
         assert isinstance(nodes, Conditional)
         number, size = nodes.mode.shape
-        heights = []
-        together = max(1, _HELD // (len(places) * size**2))
+        last = 1 + len(places) * size
+        rows = -(-last // _TOGETHER) * _TOGETHER
+        together = int(np.clip(_HELD // (rows * size), 1, number))
+        held = np.empty(
+            (together, rows, size)
+        )  # made once: pages of new memory cost as much as what is written
+        found = np.empty((number, len(places), size))
         for begin in range(0, number, together):
-            some = range(begin, min(begin + together, number))
-            ways = np.stack([nodes.ways(k, np.arange(size)) for k in some])
-            points = nodes.mode[some][:, None, None] + places[:, None, None] * ways[:, None]
-            heights.append(self.log_joint(nodes.hyper[some], points.reshape(len(some), -1, size)))
-        return np.concatenate(heights).reshape(number, len(places), size)
+            some = slice(begin, begin + together)
+            modes = nodes.mode[some]
+            points = held[: len(modes)]
+            points[:, 0], points[:, last:] = modes, modes[:, None]
+            for k, mode in enumerate(modes):
+                ways = nodes.ways(begin + k, np.arange(size))
+                for place, line in zip(
+                    places, np.split(points[k, 1:last], len(places)), strict=True
+                ):
+                    np.multiply(ways, place, out=line)
+                    line += mode
+            heights = self.log_joint(nodes.hyper[some], points)
+            found[some] = (heights[:, 1:last] - heights[:, :1]).reshape(-1, len(places), size)
+        return found
 
     def _looks(
         self, hyper: np.ndarray, z: np.ndarray, bent: bool = False

@@ -21,7 +21,7 @@ from laplacebook.beyond.fitted_log_mean import (
 )
 from laplacebook.beyond.grid_moments import mixture_moments, moments_of_images
 from laplacebook.beyond.grid_quantiles import mixture_quantiles
-from laplacebook.beyond.tilts import has_fallen, tilts
+from laplacebook.beyond.tilts import NormalVectors, has_fallen, tilts
 
 PAIRS = 4096
 _HELD, _FEWEST_PAIRS = 2**23, 256  # numbers of all pairs of draws: fewer of many effects
@@ -100,9 +100,8 @@ class SkewedEffects:
         whole = ~sides.any(axis=0)  # where one of a pair has no density they tell no slope
         is_whole = bool(whole.all())
         some = slice(None) if is_whole else whole
-        pairs = index[some], normal[some], offset[some], odd[some]
-        lines = residuals, near[some]
-        slope, error = tilts(nodes, nodes.deviations, *pairs, *lines, is_whole)
+        pairs = index[some], offset[some], odd[some], residuals, near[some]
+        slope, error = tilts(nodes, nodes.deviations, *pairs, normal if is_whole else None)
         slope[bounded] = 0
         images = np.stack([image_of(one, slope) for one in residuals])
         outside = float(sides.mean()) if bounded.any() else 0.0
@@ -332,7 +331,7 @@ def _polynomial(x: Float[np.ndarray, "K H"]) -> Float[np.ndarray, "K T"]:
 
 def pairs_at(
     effects: Effects, nodes: AnyConditional, picked: Int[np.ndarray, " n"], seed: int
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, NormalVectors]:
     """What :func:`ratios_of` says of pairs at some nodes, how far they are from the modes, and their normal vectors.
 
     Args:
@@ -342,15 +341,15 @@ def pairs_at(
         seed: of the draws.
     """
     index = np.repeat(picked, TOGETHER)
-    normal = np.random.default_rng(seed).standard_normal((len(index), nodes.mode.shape[1]))
-    offset = nodes.offsets(index, normal)
+    normal = NormalVectors.of(len(index), nodes.mode.shape[1], seed)
+    offset = nodes.offsets(index, normal.rows)
     away = offset.reshape(len(picked), TOGETHER, -1)
     middle = nodes.mode[picked][:, None]
     points = np.empty((len(picked), 2 * TOGETHER, middle.shape[2]), jnp.result_type(float))
     np.add(middle, away, out=points[:, :TOGETHER], casting="same_kind")
     np.subtract(middle, away, out=points[:, TOGETHER:], casting="same_kind")
     heights = effects.log_joint(nodes.hyper[picked], points)
-    squares = np.einsum("ij,ij->i", normal, normal)
+    squares = np.einsum("ij,ij->i", normal.rows, normal.rows)
     return *ratios_of(nodes, index, squares, heights), offset, normal
 
 

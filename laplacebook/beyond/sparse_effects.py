@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from laplacebook.base.quick import jit_quickly, numbers_in
-from laplacebook.beyond.conditional import Effects
+from laplacebook.beyond.conditional import FALL, OUT, Effects
 from laplacebook.beyond.dense_conditional import AnyConditional
 from laplacebook.beyond.kept_integrals import kept_integral
 from laplacebook.beyond.marginalize import MarginalModel
@@ -22,10 +22,6 @@ from laplacebook.search.looks import INNER, middle
 
 LINES = 4096  # of effects, along which the log joint is looked at
 _NUMBERS = 2**22  # of points, at one time
-_OUT = np.array(
-    [-4.5, 0, 4.5]
-)  # standard deviations, at which a normal log density is 10 below its highest
-_FALL = 0.5  # nats: one that has fallen by less there levels off
 
 
 @dataclass(frozen=True)
@@ -146,9 +142,8 @@ class SparseEffects(Effects):
         """As :meth:`~laplacebook.beyond.conditional.Effects.level`, of 4,096 effects."""
         size = at.mode.shape[1]
         which = np.unique(np.linspace(0, size - 1, min(size, LINES)).astype(int))
-        heights = self.along(at, _OUT, which)[0]
-        fall = np.nan_to_num(heights[1] - heights[[0, 2]], nan=np.inf).min(axis=0)
-        return int(which[np.argmin(fall)]) if fall.min() < _FALL else None
+        fall = np.nan_to_num(-self.along(at, OUT, which)[0], nan=np.inf).min(axis=0)
+        return int(which[np.argmin(fall)]) if fall.min() < FALL else None
 
     def along(
         self,
@@ -170,12 +165,14 @@ class SparseEffects(Effects):
         together = max(1, _NUMBERS // (len(places) * size))
         for k in range(number):
             precision = nodes.precision(k)
+            at_mode = self.log_joint(nodes.hyper[k : k + 1], nodes.mode[k : k + 1, None])
             for begin in range(0, len(which), together):
                 lines = which[begin : begin + together]
                 steps = places[:, None, None] * ways(precision, nodes.deviations[k], lines)
                 points = (nodes.mode[k] + steps).reshape(1, -1, size)
                 heights = self.log_joint(nodes.hyper[k : k + 1], points)
-                found[k, :, begin : begin + together] = heights.reshape(len(places), -1)
+                fall = (heights - at_mode).reshape(len(places), -1)
+                found[k, :, begin : begin + together] = fall
         return found
 
 

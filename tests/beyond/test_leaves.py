@@ -6,6 +6,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+from laplacebook.beyond import conditional
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.known_points import KnownPoints
@@ -46,6 +47,22 @@ def test_it_is_the_gaussian_of_the_hessian(found):
         np.testing.assert_allclose(ways, exact, rtol=1e-7, atol=1e-9)
     roots = given.roots()
     np.testing.assert_allclose(roots.swapaxes(1, 2) @ roots, covariance, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("held", [2**20, 1])
+def test_along_its_lines_the_log_joint_is_that_of_the_model(found, monkeypatch, held):
+    """The mode counts as one point, of both sides and all effects, also where each point is looked at by itself."""
+    monkeypatch.setattr(conditional, "_HELD", held)
+    given, _ = found
+    case, places = MODELS["epil"], np.array([-3.0, 0.5])
+    effects = Effects(ModelDensity.of(case.model, case.args), case.over)
+    lines = effects.along(given, places)
+    assert lines.shape == (2, 2, 301)
+    for k, p, i in [(0, 0, 0), (1, 0, 300), (1, 1, 17)]:
+        away = places[p] * given.ways(k, np.array([i]))[0]
+        points = effects.joined(given.hyper[[k, k]], given.mode[k] + np.array([0 * away, away]))
+        at_mode, there = (float(effects.density.log_joint(jnp.asarray(u))) for u in points)
+        assert lines[k, p, i] == pytest.approx(there - at_mode, abs=1e-9)
 
 
 def test_draws_have_its_covariance(found):

@@ -13,7 +13,7 @@ from laplacebook.beyond.along_lines import FINE
 from laplacebook.beyond.dense_conditional import Conditional
 from laplacebook.beyond.grid_moments import mixture_moments
 from laplacebook.beyond.grid_quantiles import mixture_quantiles
-from laplacebook.beyond.tilts import tilts
+from laplacebook.beyond.tilts import NormalVectors, tilts
 from laplacebook.fit import functions
 
 LEVELS = np.array([0.001, 0.05, 0.5, 0.95, 0.999])
@@ -24,21 +24,23 @@ def test_what_lines_and_a_linear_function_tell_is_not_left_to_chance():
     root = np.diag([2.0, 5.0]) @ np.array([[0.6, 0.0], [0.8, 1.0]]).T
     nodes = Conditional(np.zeros((2, 1)), np.zeros(2), np.zeros((2, 2)), np.array([root.T] * 2))
     deviations, index = np.array([[2.0, 5.0]] * 2), np.repeat([0, 1], 500)
-    normal = np.random.default_rng(0).standard_normal((1000, 2))
-    offset = nodes.offsets(index, normal)
+    normal = NormalVectors.of(1000, 2, 0)
+    assert normal is NormalVectors.of(1000, 2, 0)
+    np.testing.assert_allclose(normal.rows.mean(axis=0), 0, atol=0.1)
+    offset = nodes.offsets(index, normal.rows)
     cubes, linear = np.array([0.3, -0.2]), np.array([0.5, 0.7])
-    odd = (offset / deviations[0]) ** 3 @ cubes + normal @ linear
+    odd = (offset / deviations[0]) ** 3 @ cubes + normal.rows @ linear
     residuals = np.broadcast_to(cubes[:, None] * FINE**3, (1, 2, FINE.size))
-    given = nodes, deviations, index, normal, offset, odd, residuals, np.zeros(1000, int)
+    given = nodes, deviations, index, offset, odd, residuals, np.zeros(1000, int)
     slopes = 0.8 * 3 * cubes[::-1] + linear @ root.T / deviations[0]  # E x^4 = 3
-    found, error = tilts(*given, True)
+    found, error = tilts(*given, normal)
     np.testing.assert_allclose(found, slopes, atol=2e-3)  # lines are interpolated
     assert error < 2e-4
-    by_chance, larger = tilts(*given, False)
+    by_chance, larger = tilts(*given, None)
     assert larger > 0.02
     np.testing.assert_allclose(by_chance, slopes, atol=4 * larger)
-    none = [x[:0] for x in given[2:6]]
-    found, error = tilts(nodes, deviations, *none, residuals, given[-1][:0], False)
+    none = [x[:0] for x in given[2:5]]
+    found, error = tilts(nodes, deviations, *none, residuals, given[-1][:0], None)
     assert not found.any() and error == 0
 
 
