@@ -16,7 +16,13 @@ class LaplaceError(Exception):
         what: one sentence that says what happened, and at which site.
         causes: the likely causes; printed as (a), (b), (c).
         remedy: what the reader can do about it.
+
+    Attributes:
+        last: the coordinates of the model at which a search ended without a mode, shape (D,); None where there was
+            no search.
     """
+
+    last: Any = None
 
     def __init__(self, what: str, *, causes: Sequence[str] = (), remedy: str = "") -> None:
         lines = [_fill(what)]

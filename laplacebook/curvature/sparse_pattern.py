@@ -21,7 +21,7 @@ from laplacebook.model.density import ModelDensity
 TOGETHER = 32  # products with vectors at a time
 _LOOK = 12  # columns that tell whether there is anything to save
 _SHARE = 0.25  # of all rows: more is not sparse
-_SMALL = 500  # coordinates of which any Hessian may be taken
+SMALL = 500  # coordinates of which any Hessian may be taken
 _LOOPED = 5000  # coordinates of which the Hessian may be looked at column by column
 _BORDER = 64  # entries in a row, at least, that touches far more than the others
 _FAR_MORE = 10  # times the median row
@@ -76,7 +76,7 @@ def pattern_at(
         UnsupportedModel: there are so many that nothing is saved.
     """
     size = u.size
-    if size > _SMALL:
+    if size > SMALL:
         some = np.random.default_rng(2).choice(size, _LOOK, replace=False)
         filled = np.count_nonzero(_columns(density, u, some, which), axis=1)
         if np.median(filled) > _SHARE * size:

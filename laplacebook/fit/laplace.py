@@ -23,10 +23,12 @@ from laplacebook.gaussian.low_rank import LowRankPrecision
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import start_arrays
+from laplacebook.search.certificate import Fit
+from laplacebook.search.driven import SOON
 from laplacebook.search.mode import MANY
 from laplacebook.search.no_mode import explain
 from laplacebook.search.no_mode_gauss_newton import explain_shortfall
-from laplacebook.search.search import Fit, search
+from laplacebook.search.search import search
 
 
 @in_full_precision
@@ -194,12 +196,14 @@ def _approximate(
     settings: Settings,
 ) -> LaplaceApproximation:
     begin = None if start is None else density.start(start)
-    found = search(density, begin, settings)
+    found = search(density, begin, settings, briefly=start is None)
     traced = is_traced(found)
     if start is None and not traced:
         found = _weights_apart(density, settings, found)
         if not found.certificate.converged:
             found = _effects_first(density, settings, found)
+        if not found.certificate.converged and found.certificate.iterations == SOON:
+            found = search(density, begin, settings)
     best = _result(density, found, settings)
     if key is not None:
         require_numbers("starts=", (found, key), "find the modes first; then pass start=.")
@@ -208,7 +212,9 @@ def _approximate(
         failed = (density, found.last, found.certificate, bool(found.stationary))
         exact = settings.curvature == "hessian"
         sparse = settings.structure == "sparse"
-        raise explain(*failed, sparse) if exact else explain_shortfall(*failed, settings, begin)
+        refused = explain(*failed, sparse) if exact else explain_shortfall(*failed, settings, begin)
+        refused.last = found.last
+        raise refused
     return best
 
 

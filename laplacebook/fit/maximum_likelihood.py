@@ -82,8 +82,9 @@ def maximum_likelihood(
     try:
         fit = approximate(density, start, throw=throw)
     except (NotConverged, NotPositiveDefinite) as refused:
-        begin = None if start is None else density.start(start)
-        at_zero = _best_at_zero(density, search(density, begin).last, np.arange(density.dimension))
+        if refused.last is None:
+            raise
+        at_zero = _best_at_zero(density, refused.last, np.arange(density.dimension))
         if at_zero is None:
             raise
         raise at_zero from refused

@@ -13,7 +13,8 @@ from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.settings import Settings
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import scales_of_effects
-from laplacebook.search.search import Fit, search
+from laplacebook.search.certificate import Fit
+from laplacebook.search.search import search
 
 REST = 0.01  # entries of a matrix that differ by less have not been moved apart
 

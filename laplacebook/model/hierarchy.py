@@ -99,6 +99,11 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     return {name: effects for name, effects in found.items() if effects}
 
 
+def is_hierarchical(density: ModelDensity) -> bool:
+    """Whether a latent site is the scale of others."""
+    return bool(scales_of_effects(density))
+
+
 def integrate_out(density: ModelDensity) -> str:
     """What to do about a hierarchical model, with the call for its sites; empty if it is none."""
     scales = scales_of_effects(density)

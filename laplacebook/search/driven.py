@@ -29,6 +29,8 @@ from laplacebook.search.newton_step import (
 )
 
 LookAt = Callable[[np.ndarray], Look]
+GivesUp = Callable[[], bool] | None
+SOON = 100  # iterations, after which a search from another start may be the shorter way
 
 
 def remembered(look_at: LookAt) -> LookAt:
@@ -49,6 +51,7 @@ def drive(
     hessian_at: Callable[[np.ndarray], Curvature] | None = None,
     identity: Curvature | None = None,
     estimated: bool = False,
+    gives_up: GivesUp = None,
 ) -> Search:
     """The minimum that damped Newton steps from ``start`` reach, as :func:`~laplacebook.search.newton.newton` has it.
 
@@ -58,6 +61,7 @@ def drive(
         hessian_at: the Hessian at a point, where it costs more than a look.
         identity: of the kind that the Hessian is; by default a matrix.
         estimated: whether the curvature is estimated from the gradients where these suffice.
+        gives_up: whether to end after 100 iterations, asked then.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
@@ -65,6 +69,8 @@ def drive(
     look = look_at(start)
     state = initial_state(start, look.beside, identity, estimated)
     while unfinished(state):
+        if gives_up is not None and state.iteration == SOON and gives_up():
+            break
         step = next_step(state)
         if state.iteration > 0:  # the first step, of length zero, is a look at the start
             nowhere = look._replace(f=np.nan * state.f)

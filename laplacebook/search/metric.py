@@ -191,6 +191,13 @@ def metric_at(hessian: Curvature) -> Metric:
     return found._replace(regular=found.regular & finite)
 
 
+def condition_of(hessian: Float[np.ndarray, "D D"]) -> np.floating:
+    """The condition number of a positive definite Hessian in units of its own diagonal."""
+    scale = units(hessian)
+    values = np.linalg.eigvalsh(scale[:, None] * hessian * scale)
+    return values[-1] / values[0]
+
+
 def _away(along: Numbers, damping: Numbers) -> Numbers:
     """A step along a direction of negative curvature, where a short one would stay on the ridge."""
     xp = namespace(along)

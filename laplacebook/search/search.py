@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import warn
 
 import jax
@@ -19,9 +19,9 @@ from jaxtyping import Array
 
 from laplacebook.base.devices import platform
 from laplacebook.base.errors import DoubtfulFit
-from laplacebook.base.namespace import Numbers, namespace
+from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import by_one_thread, one_thread
-from laplacebook.base.pytrees import loud, on_host
+from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import (
     hessian_product,
@@ -30,11 +30,11 @@ from laplacebook.curvature.hessian import (
 )
 from laplacebook.curvature.precision_at import ends_in_minutes, kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
-from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import is_hierarchical
 from laplacebook.model.start import off_centre
-from laplacebook.search.certificate import Certificate, Search
-from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
+from laplacebook.search.certificate import Fit, Search, as_result, fit_of
+from laplacebook.search.driven import GivesUp, LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
     is_laborious,
@@ -45,7 +45,7 @@ from laplacebook.search.looks import (
     work_of_search,
 )
 from laplacebook.search.metric import FEW as FEW_COORDINATES
-from laplacebook.search.metric import inside
+from laplacebook.search.metric import condition_of, inside
 from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ROUNDS
@@ -57,36 +57,33 @@ PATIENCE = 200  # searches: then compiling the whole loop, half a second or so, 
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
 
 
-class Fit(NamedTuple):
-    """What one compiled call computes.
+def search(
+    density: ModelDensity,
+    start: Array | None,
+    settings: Settings = DENSE_HESSIAN,
+    briefly: bool = False,
+) -> Fit:
+    """The search for the mode.
 
-    For an error to explain: ``last`` is where the search stood, and ``stationary`` whether that is
-    a mode by its derivatives.
+    Args:
+        density: the log joint.
+        start: shape (D,); None for the middle of the prior.
+        settings: the curvature, and what is kept of it.
+        briefly: whether that of a hierarchical model may end without a mode after 100 iterations. Where a scale
+            shrinks to zero before the effects have moved there are five times as many.
     """
-
-    mode: dict[str, Array]
-    mode_vector: Array
-    precision: Precision
-    log_likelihood: Array
-    log_prior: Array
-    certificate: Certificate
-    last: Array
-    stationary: Array
-
-
-def search(density: ModelDensity, start: Array | None, settings: Settings = DENSE_HESSIAN) -> Fit:
-    """The search for the mode, from ``start`` of shape (D,) or the middle of the prior."""
     try:
-        return _search(density, start, settings)
+        return _search(density, start, settings, briefly)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise out_of_memory(density.sites, settings, f"XLA found none: {error}") from error
 
 
-def _search(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+def _search(density: ModelDensity, start: Array | None, settings: Settings, briefly: bool) -> Fit:
+    gives_up = partial(is_hierarchical, density) if briefly else None
     if settings.structure == "sparse" or density.only_gradients:
-        return _of_numbers(density, start, settings)
+        return _of_numbers(density, start, settings, gives_up)
     features = _features_of(density, settings)
     if features is not None:
         return _driven_by_rows(density, start, settings, features)
@@ -101,16 +98,19 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings) -> F
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     u = off_centre(u, room)
     if is_small(density, u.size):
-        return _driven(density, u, sizes, settings, past)
+        return _driven(density, u, sizes, settings, past, gives_up)
     from laplacebook.search.approach import approached_by_gauss_newton
 
     near = approached_by_gauss_newton(density, u)
-    if near is None and not _is_medium(density, u.size):
+    found = _whole_of_sparse(density, u, sizes, settings, gives_up) if near is None else None
+    if found is None and near is None and not _is_medium(density, u.size):
         return _compiled(density, start, settings)
-    u = u if near is None else near
     # However often it is repeated: the whole loop as one program would begin from afar.
     past.searches = 0
-    return _driven(density, u, sizes, settings, _Past())
+    if found is not None:
+        return found
+    u = u if near is None else near
+    return _driven(density, u, sizes, settings, _Past(), gives_up)
 
 
 def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None:
@@ -123,7 +123,9 @@ def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None
 
 
 @by_one_thread
-def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) -> Fit:
+def _of_numbers(
+    density: ModelDensity, start: Array | None, settings: Settings, gives_up: GivesUp
+) -> Fit:
     """A search that looks at numbers all the way: of a sparse Hessian, or by gradients alone."""
     if not is_eager():
         raise ValueError(
@@ -140,7 +142,7 @@ def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) 
         if settings.structure == "sparse" and not density.only_gradients:
             from laplacebook.search.sparse_search import sparse_search
 
-            found, sound = sparse_search(density, point)
+            found, sound = sparse_search(density, point, gives_up)
         else:
             from laplacebook.search.differences import search_by_differences
 
@@ -154,7 +156,7 @@ def _of_numbers(density: ModelDensity, start: Array | None, settings: Settings) 
             found = found._replace(curvature=kept(found.curvature, sizes, settings.structure))
         terms = found.beside
         sound = sound and bool(inside(density.space, terms.room, found.curvature))
-        return jax.device_put(_fit(found, np.asarray(sound)))
+        return jax.device_put(fit_of(found, np.asarray(sound)))
 
 
 def _has_another_mode(density: ModelDensity, followed: Any, u: np.ndarray) -> bool:
@@ -226,7 +228,12 @@ def _begin(density: ModelDensity, start: Array | None, settings: Settings) -> tu
 
 @by_one_thread
 def _driven(
-    density: ModelDensity, start: np.ndarray, sizes: list[int], settings: Settings, past: _Past
+    density: ModelDensity,
+    start: np.ndarray,
+    sizes: list[int],
+    settings: Settings,
+    past: _Past,
+    gives_up: GivesUp,
 ) -> Fit:
     shortest = inf
 
@@ -238,9 +245,41 @@ def _driven(
         return seen
 
     with np.errstate(all="ignore"), twice_differentiable():
-        fit = _judged(density, drive(look_at, start), look_at, sizes, settings)
+        found = drive(look_at, start, gives_up=gives_up)
+        fit = _judged(density, found, look_at, sizes, settings)
     past.seconds = shortest
-    return _as_result(fit)
+    return as_result(fit)
+
+
+def _whole_of_sparse(
+    density: ModelDensity,
+    start: np.ndarray,
+    sizes: list[int],
+    settings: Settings,
+    gives_up: GivesUp,
+) -> Fit | None:
+    """A search of many coordinates by a Hessian that is sparse, of which the matrix is kept; None where it is not.
+
+    Where that finds no mode a search by the matrix begins anew, but of a hierarchical model, of which another start
+    is tried first.
+    """
+    from laplacebook.search.sparse_search import search_if_sparse
+
+    with np.errstate(all="ignore"), twice_differentiable():
+        with one_thread():
+            ended = search_if_sparse(density, start, gives_up)
+        if ended is None:
+            return None
+        found, sound = ended
+        if not (sound or is_hierarchical(density)):
+            return None
+        hessian = on_host(found.curvature.matrix)
+        found = found._replace(curvature=kept(hessian, sizes, settings.structure))
+        if sound:
+            known = replace(found.certificate, condition_number=condition_of(hessian))
+            found = found._replace(certificate=known)
+            sound = bool(inside(density.space, found.beside.room, found.curvature))
+        return as_result(fit_of(found, np.asarray(sound)))
 
 
 def _driven_by_rows(
@@ -261,14 +300,7 @@ def _driven_by_rows(
 
         found = drive(look_at, u, on_host.hessian, estimated=u.size > FEW_COORDINATES)
         found = found._replace(beside=terms_and_validity(density, found.point))
-        return _as_result(_judged(density, found, look_at, sizes, settings))
-
-
-def _as_result(fit: Fit) -> Fit:
-    """The same with arrays of JAX in what a result, or an error, is made of: each takes ten microseconds."""
-    if not fit.certificate.converged:
-        return jax.device_put(fit)
-    return Fit._make([*jax.device_put(fit[:-2]), *fit[-2:]])
+        return as_result(_judged(density, found, look_at, sizes, settings))
 
 
 def _judged(
@@ -285,7 +317,7 @@ def _judged(
         and looks_as_its_gradient(look_at, found)
         and inside(density.space, terms.room, precision)
     )
-    return _fit(found, np.asarray(sound))
+    return fit_of(found, np.asarray(sound))
 
 
 def _driven_rounds(
@@ -336,7 +368,7 @@ def _driven_rounds(
                 and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
                 and inside(density.space, terms.room, found.curvature)
             )
-        fit = _fit(found, np.asarray(sound))
+        fit = fit_of(found, np.asarray(sound))
     return jax.device_put(fit)
 
 
@@ -364,22 +396,4 @@ def compiled_search(
     if settings.curvature != "hessian":
         slope = jax.jit(jax.grad(lambda u: density.loss(u)[0]))
         sound &= ~levels_off(slope, found.point, precision)
-    return _fit(found, sound & inside(density.space, room, precision))
-
-
-def _fit(found: Search, sound: Numbers) -> Fit:
-    point, terms, precision = found[:3]
-    if namespace(sound) is jnp or not sound:
-        # A factor, not a selection, so that derivatives of a failed fit are NaN too.
-        factor = loud(sound, point.dtype)
-        point, terms, precision = jax.tree.map(lambda x: x * factor, on_host(found[:3]))
-    return Fit(
-        mode=terms.values,
-        mode_vector=point,
-        precision=precision,
-        log_likelihood=terms.log_likelihood,
-        log_prior=terms.log_prior,
-        certificate=replace(found.certificate, converged=sound),
-        last=found.point,
-        stationary=found.certificate.converged,
-    )
+    return fit_of(found, sound & inside(density.space, room, precision))

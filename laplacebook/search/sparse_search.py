@@ -10,30 +10,37 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from laplacebook.base.errors import LaplaceError
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.progress import progress
-from laplacebook.base.quick import uncollected
+from laplacebook.base.quick import numbers_in, uncollected
 from laplacebook.curvature.hessian import hessian_product
+from laplacebook.curvature.precision_at import may_have_layers
 from laplacebook.curvature.sparse_hessian import SparseHessian
+from laplacebook.curvature.sparse_pattern import SMALL
 from laplacebook.gaussian.memory import available_memory, gib
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.gaussian.sparse_layout import SparseLayout
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.certificate import Search
-from laplacebook.search.driven import drive, looks_as_its_gradient
+from laplacebook.search.driven import GivesUp, drive, looks_as_its_gradient
 from laplacebook.search.looks import slope_look
 
 _KEPT = 50
 _PATTERNS: dict[tuple, SparseHessian] = {}
+_NOT_SPARSE: dict[tuple, None] = {}
 _COPIES = 6  # of the factor while it is made, with its structure
+_SHARE = 1 / 8  # of a whole factor: one with more entries takes about as long
 
 
-def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tuple[Search, bool]:
+def sparse_search(
+    density: ModelDensity, start: Float[np.ndarray, " D"], gives_up: GivesUp = None
+) -> tuple[Search, bool]:
     """Where damped Newton steps from ``start`` end, with the precision there, and whether that is sound.
 
     Args:
         density: the log joint.
         start: shape (D,).
+        gives_up: as in :func:`~laplacebook.search.driven.drive`.
 
     Raises:
         UnsupportedModel: the Hessian is not sparse.
@@ -41,12 +48,12 @@ def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tupl
     """
     pattern = pattern_of(density, start)
     require_factor(density, pattern)
-    found = _drive(density, pattern, start)
+    found = _drive(density, pattern, start, gives_up)
     if _is_missed(density, pattern, found):
         reached = bool(found.certificate.converged)
         pattern = kept_pattern(density, found.point)
         require_factor(density, pattern)
-        found = _drive(density, pattern, found.point if reached else start)
+        found = _drive(density, pattern, found.point if reached else start, gives_up)
         if _is_missed(density, pattern, found):
             where = "at the mode" if reached else "where the search ended without a mode"
             raise LaplaceError(
@@ -61,6 +68,36 @@ def sparse_search(density: ModelDensity, start: Float[np.ndarray, " D"]) -> tupl
     terms, valid = jax.device_get(found.beside)
     sound, found = bool(found.certificate.converged and valid), found._replace(beside=terms)
     return found, sound and looks_as_its_gradient(partial(slope_look, density), found)
+
+
+def search_if_sparse(
+    density: ModelDensity, start: Float[np.ndarray, " D"], gives_up: GivesUp
+) -> tuple[Search, bool] | None:
+    """What :func:`sparse_search` returns, where the Hessian turns out to be sparse; else None.
+
+    None too of up to 500 coordinates, where the extra ``sparse`` is not installed, in single precision, of a network,
+    and where the data have so many numbers that they may hold a row for each coordinate.
+
+    Args:
+        density: the log joint.
+        start: shape (D,).
+        gives_up: as in :func:`~laplacebook.search.driven.drive`.
+    """
+    if density.program in _NOT_SPARSE or start.dtype != float or may_have_layers(density):
+        return None
+    if start.size <= SMALL or numbers_in(density) > start.size**2 / 2:
+        return None
+    try:
+        if pattern_of(density, start).layout.fill <= _SHARE * start.size**2 / 2:
+            return sparse_search(density, start, gives_up)
+    except (ImportError, UnsupportedModel):
+        pass
+    except LaplaceError:  # a pattern that misses entries, or memory
+        return None
+    while len(_NOT_SPARSE) >= _KEPT:
+        del _NOT_SPARSE[next(iter(_NOT_SPARSE))]
+    _NOT_SPARSE[density.program] = None
+    return None
 
 
 @uncollected
@@ -122,7 +159,9 @@ def _is_missed(density: ModelDensity, pattern: SparseHessian, found: Search) -> 
     return bool(known) and pattern.misses(density, found.point, there)
 
 
-def _drive(density: ModelDensity, pattern: SparseHessian, start: np.ndarray) -> Search:
+def _drive(
+    density: ModelDensity, pattern: SparseHessian, start: np.ndarray, gives_up: GivesUp
+) -> Search:
     layout = SparseLayout.of(start.size, np.arange(0), np.arange(0))
     identity = SparsePrecision.of(layout, np.ones_like(start))
     with progress(None, None, unit="step", desc=f"{pattern.layout.fill:,} numbers a factor") as bar:
@@ -131,4 +170,5 @@ def _drive(density: ModelDensity, pattern: SparseHessian, start: np.ndarray) -> 
             bar.update()
             return pattern.precision(jax.device_get(pattern.parts_at(density, u)))
 
-        return drive(partial(slope_look, density), start, hessian_at, identity)
+        look_at = partial(slope_look, density)
+        return drive(look_at, start, hessian_at, identity, gives_up=gives_up)

@@ -9,6 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 import laplacebook as lb
+from laplacebook.fit import laplace as laplace_module
 from laplacebook.fit.maximum_likelihood import maximum_log_likelihood
 from laplacebook.model.density import LikelihoodDensity
 from tests.models import coin, normal, redundant, single_precision
@@ -212,6 +213,21 @@ def test_groups_that_differ_no_more_than_chance_have_a_scale_of_zero(means):
     assert 3 * np.var(np.asarray(means), ddof=1) < np.var(WITHIN[:3], ddof=1)
     with pytest.raises(lb.NotConverged, match=r"highest where 'tau' is zero: from .*e-0\d down"):
         lb.maximum_likelihood(lb.marginalize(grouped, "u"), y, GROUP)
+
+
+def test_what_is_refused_is_searched_once(monkeypatch):
+    """Where the search ended is looked at for a scale of zero."""
+    begun, search = [], laplace_module.search
+
+    def counted(density, *args, **kwargs):
+        begun.append(density)
+        return search(density, *args, **kwargs)
+
+    monkeypatch.setattr(laplace_module, "search", counted)
+    with pytest.raises(lb.NotConverged, match="'tau' is zero") as refused:
+        lb.maximum_likelihood(lb.marginalize(grouped, "u"), WITHIN, GROUP)
+    assert len(begun) == 1 and refused.value.last is None
+    assert refused.value.__cause__.last.shape == (3,)
 
 
 def test_where_they_differ_more_there_is_an_estimate():

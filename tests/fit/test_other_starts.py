@@ -13,6 +13,8 @@ import laplacebook as lb
 from laplacebook.fit import laplace as module
 from laplacebook.fit import other_starts
 from laplacebook.models import bayesian_mlp
+from laplacebook.search import search as search_module
+from laplacebook.search import sparse_search
 from tests.models import single_precision
 from tests.test_next_calls import compiled
 
@@ -28,9 +30,9 @@ def searches(monkeypatch):
     begun = []
     search = module.search
 
-    def counted(density, start, settings):
+    def counted(density, start, settings, briefly=False):
         begun.append(start)
-        return search(density, start, settings)
+        return search(density, start, settings, briefly)
 
     monkeypatch.setattr(module, "search", counted)
     return begun
@@ -158,6 +160,58 @@ def test_effects_come_first_where_all_together_have_failed_and_the_next_time_not
     assert not compiled(lambda: fits.append(lb.laplace(table, 1.01 * y)))
     assert len(searches) == 4  # of all, at first in the middle of the prior
     assert first.certificate.converged and fits[0].certificate.converged
+
+
+def centred(group, y, size):
+    mean = numpyro.sample("mean", dist.Normal(0, 2))
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    noise = numpyro.sample("noise", dist.HalfNormal(1))
+    with numpyro.plate("groups", size):
+        effect = numpyro.sample("effect", dist.Normal(0, scale))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(mean + effect[group], noise), obs=y)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """How many looks each search took."""
+    taken = []
+    for place in (sparse_search, search_module):
+        drive = place.drive
+
+        def counted(*args, drive=drive, **kwargs):
+            taken.append(drive(*args, **kwargs))
+            return taken[-1]
+
+        monkeypatch.setattr(place, "drive", counted)
+    return taken
+
+
+@pytest.mark.parametrize("structure", ["dense", "sparse"])
+def test_a_scale_that_shrinks_to_zero_is_not_followed_to_the_end(structure, looks):
+    """Before the effects have moved: the search for these, given the scale, is the shorter way to the same mode."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(40), 10)
+    y = rng.normal(size=40)[group] + rng.normal(size=400) / 2
+    approx = lb.laplace(centred, group, y, 40, structure=structure)
+    assert [int(found.certificate.iterations) for found in looks][0] == 100
+    assert all(found.certificate.iterations < 30 for found in looks[1:]) and len(looks) == 3
+    slope = jax.grad(lambda u: approx.density.loss(u)[0])(approx.mode_vector)
+    np.testing.assert_allclose(slope * np.sqrt(np.diag(approx.covariance)), 0, atol=1e-7)
+    assert 0.7 < approx.mode["scale"] < 1.3
+
+
+def test_where_that_leads_nowhere_the_first_search_is_made_to_its_end(searches, looks):
+    """Groups that hardly differ: the joint mode is at a scale of zero, which the error says as before."""
+    group, rng = np.repeat(np.arange(8), 3), np.random.default_rng(1)
+    with pytest.raises(lb.NotConverged) as refused:
+        lb.laplace(centred, group, rng.normal(size=24), 8)
+    first, last = looks[0].certificate, looks[-1].certificate
+    assert first.iterations == 100 < last.iterations and searches[0] is searches[-1] is None
+    assert (
+        refused.value.last.shape == (11,) and refused.value.last[1] < -20
+    )  # the logarithm of the scale
+    assert "nested" in str(refused.value)
 
 
 def test_a_sparse_integral_without_a_mode_is_refused_for_that():

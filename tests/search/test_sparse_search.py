@@ -1,6 +1,7 @@
 """Fits by a sparse Hessian against those by a dense one, in all that is asked of a result."""
 
 import resource
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
+from laplacebook.search import search, sparse_search
 from tests.models import single_precision
 
 KEY = jax.random.key(0)
@@ -248,3 +250,90 @@ def test_a_hundred_thousand_coordinates_take_less_than_two_gigabytes():
     assert variances.shape == (100_001,) and np.all(np.isfinite(variances))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown * 1024 < 2 * 2**30
+
+
+LEVELS = 260
+
+
+def two_levels(group, y, features=None, noise=0.5):
+    """520 effects, of which the exact posterior is known."""
+    with numpyro.plate("groups", LEVELS):
+        a = numpyro.sample("a", dist.Normal(0, 1))
+        b = numpyro.sample("b", dist.Normal(a, 0.5))
+    mean = b[group]
+    if features is not None:
+        mean = mean + features @ jnp.sin(b)[: features.shape[1]]
+    numpyro.sample("y", dist.Normal(mean, noise).to_event(1), obs=y)
+
+
+GROUPS = np.arange(2 * LEVELS) % LEVELS
+VALUES = np.random.default_rng(5).normal(size=2 * LEVELS)
+
+
+@pytest.fixture
+def compiled_searches(monkeypatch):
+    """How many searches were one compiled program."""
+    made, search_compiled = [], search._compiled
+    monkeypatch.setattr(search, "_compiled", lambda *a: made.append(a) or search_compiled(*a))
+    return made
+
+
+@pytest.mark.parametrize("structure", ["dense", "diagonal", "block"])
+def test_a_matrix_of_many_coordinates_is_found_by_its_entries(structure, compiled_searches):
+    """In the order a, b the precision has three diagonals, and two data for each b."""
+    approx = lb.laplace(two_levels, GROUPS, VALUES, structure=structure)
+    one = np.eye(LEVELS)
+    exact = np.block([[5 * one, -4 * one], [-4 * one, 12 * one]])
+    data = np.concatenate([np.zeros(LEVELS), 4 * VALUES.reshape(2, -1).sum(0)])
+    np.testing.assert_allclose(approx.mode_vector, np.linalg.solve(exact, data), atol=1e-10)
+    if structure != "dense":
+        parts = np.diag(np.diag(exact)) if structure == "diagonal" else exact * (abs(exact) != 4)
+        exact = parts
+    np.testing.assert_allclose(approx.precision.matrix, exact, atol=1e-10)
+    assert not compiled_searches and approx.certificate.converged
+    scale = np.array([5.0] * LEVELS + [12.0] * LEVELS) ** -0.5
+    whole = np.block([[5 * one, -4 * one], [-4 * one, 12 * one]])
+    expected = np.linalg.cond(scale[:, None] * whole * scale)
+    assert approx.certificate.condition_number == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_is_not_sparse_is_searched_by_its_matrix_and_not_looked_at_again(
+    compiled_searches, monkeypatch
+):
+    features = np.random.default_rng(6).normal(size=(2 * LEVELS, 200)) / 10
+    data = GROUPS, VALUES, features
+    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+    first = lb.laplace(two_levels, *data)
+    monkeypatch.setattr(sparse_search, "pattern_of", None)
+    again = lb.laplace(two_levels, *data)
+    np.testing.assert_array_equal(first.mode_vector, again.mode_vector)
+    assert len(compiled_searches) == 2 and first.certificate.converged
+
+
+@pytest.mark.parametrize("why", ["no packages", "single precision"])
+def test_without_what_it_takes_it_is_the_matrix(why, compiled_searches, monkeypatch):
+    by_entries = lb.laplace(two_levels, GROUPS, VALUES, noise=0.7)
+    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+    if why == "single precision":
+        with single_precision():
+            found = lb.laplace(two_levels, GROUPS, VALUES.astype("float32"), noise=0.7)
+    else:
+        monkeypatch.setattr(sparse_search, "_PATTERNS", {})
+        monkeypatch.setattr(sparse_search, "_NOT_SPARSE", {})
+        monkeypatch.setitem(sys.modules, "asdex", None)
+        found = lb.laplace(two_levels, GROUPS, VALUES, noise=0.7)
+    assert len(compiled_searches) == 1
+    np.testing.assert_allclose(found.mode_vector, by_entries.mode_vector, atol=1e-6)
+    assert float(found.log_evidence) == pytest.approx(float(by_entries.log_evidence), rel=1e-6)
+
+
+def test_without_a_mode_the_matrix_is_tried_too(compiled_searches, monkeypatch):
+    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+
+    def unbounded(y):
+        z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), (2 * LEVELS,)))
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)).to_event(1), obs=y)
+
+    with pytest.raises(lb.LaplaceError):
+        lb.laplace(unbounded, np.arange(2 * LEVELS) % 3)
+    assert len(compiled_searches) == 1
