@@ -60,10 +60,11 @@ def laplace(
     which the log joint took above 10 ms before, is one program, which takes longer to compile. Where a
     matrix of a million numbers or more is among the data, and the model sees its rows through one linear
     predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
-    Where a site is a matrix, as the weights of a layer, those of more than 200 coordinates begin where
-    rounds by the Gauss-Newton matrix end, if that takes up to 30 billion products. Where the curvature is
-    not the Hessian, whatever the size, the log joint, the curvature and a round of steps are programs of
-    their own, and Python takes the rounds.
+    Where a site is a matrix, as the weights of a layer, those of more than 200 coordinates begin where rounds by the
+    Gauss-Newton matrix end, if that takes up to 30 billion products. Of more than 500 the steps go by the entries of
+    the Hessian where most are zero, in double precision, if the extra ``sparse`` is installed. Where the curvature is
+    not the Hessian, whatever the size, the log joint, the curvature and a round of steps are programs of their own,
+    and Python takes the rounds.
 
     Beside an accelerator a fit of up to a million numbers, but of a large network, is computed by the processor, for
     which a program is compiled in a third of the time; unless an array was put on a device by request
@@ -89,10 +90,9 @@ def laplace(
             eigenvalues (``"low_rank"``, with ``rank=``); or the ``"last_layer"`` alone, the sites
             nearest to the outputs in which these are linear. Those before it count as known: where ``start`` has
             them, if it has them all, as training ends; else at the mode of the whole. ``"kronecker"`` and
-            ``"low_rank"`` are not of the Hessian. ``"sparse"`` keeps all of a Hessian most of whose entries are
-            zero, as that of thousands of effects or of the states of a series: where it has entries is
-            found from the program of the model, and its factor takes the memory (``pip install
-            "laplacebook[sparse]"``). Not under ``jit``.
+            ``"low_rank"`` are not of the Hessian. ``"sparse"`` keeps all of a Hessian most of whose entries are zero,
+            as that of thousands of effects or of the states of a series: where it has entries is found from the program
+            of the model, and its factor takes the memory (``pip install "laplacebook[sparse]"``). Not under ``jit``.
         rank: how many eigenvalues, for ``"low_rank"``.
         batch_size: how many rows of data at a time go into Gauss-Newton or Fisher curvature; by
             default so many that memory does not grow with the data.
