@@ -16,6 +16,7 @@ from laplacebook.beyond.sparse_effects import SparseEffects
 from laplacebook.curvature.hessian import twice_differentiable
 from laplacebook.model.density import ModelDensity
 
+_CHAINS = 8  # that are followed together: to fill up more rows takes as long as to compute these
 _PASSABLE = 1e-3  # conditional standard deviations from the mode: there the log marginal has 4 digits or more
 
 
@@ -66,7 +67,7 @@ def _slopes_at(effects: Effects, at: Conditional) -> tuple[np.ndarray, ...]:
     inverse = root.swapaxes(1, 2) @ root
     weights = inverse if effects.pattern is None else effects.pattern.trace_with(inverse)
     points = weights, root, at.hyper, at.mode
-    lanes = lanes_of(4 * ways.size)
+    lanes = min(_CHAINS, lanes_of(4 * ways.size))
     with twice_differentiable("three times"):
         return in_lanes(_slopes, effects.density, effects.over, lanes, *points, ways=ways)
 
@@ -95,13 +96,14 @@ def _slopes(
             _, product = jax.linearize(lambda z: jax.grad(loss, 1)(hyper, z), z)
             return jnp.vdot(weights, jax.vmap(product)(ways)) / 2
 
-        v = root.T @ (root @ jax.grad(bend, 1)(hyper, z))
+        bend_by_hyper, bend_by_z = jax.grad(bend, (0, 1))(hyper, z)
+        v = root.T @ (root @ bend_by_z)
 
         def value(hyper: Array) -> Array:
             f, along = jax.jvp(lambda z: loss(hyper, z), (z,), (v,))
-            return along - f - bend(hyper, z)
+            return along - f
 
         crossed = jax.jacfwd(lambda hyper: jax.grad(loss, 1)(hyper, z))(hyper)
-        return jax.grad(value)(hyper), -root.T @ (root @ crossed)
+        return jax.grad(value)(hyper) - bend_by_hyper, -root.T @ (root @ crossed)
 
     return one_by_one(slope, number, weights, root, hyper, z)
