@@ -1,6 +1,6 @@
 """Hessians in many effects, at many points, by products with a few vectors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import jax
@@ -54,6 +54,10 @@ class Pattern:
     def taken(self) -> Float[np.ndarray, "C d"]:
         """The vectors of these, and of the product that checks them."""
         return np.asarray(self.ways).reshape(-1, self.ways.shape[-1])[: self.check + 1]
+
+    def at_once(self) -> "Pattern":
+        """The same, with all products in one look."""
+        return replace(self, ways=own_copy(self.taken[None], float), looks=1)
 
     @property
     def source_of_each(self) -> Int[np.ndarray, " dd"]:
@@ -141,7 +145,9 @@ class Columns:
     pattern: Pattern | None
 
     @classmethod
-    def of(cls, density: ModelDensity, over: tuple[str, ...], size: int) -> "Columns | None":
+    def of(
+        cls, density: ModelDensity, over: tuple[str, ...], size: int, often: bool = False
+    ) -> "Columns | None":
         """Those of a log joint.
 
         None of few effects, unless one site holds most of them, or if what depends on h alone costs most and one look
@@ -151,6 +157,7 @@ class Columns:
             density: the log joint.
             over: the names of the hyperparameters.
             size: d, how many effects there are.
+            often: whether another program, of which one look tells a Hessian, is worth its compilation.
         """
         is_costly = factorises(density)
         largest = max(site.size for site in density.sites if site.name not in over)
@@ -166,6 +173,8 @@ class Columns:
         pattern = pattern_of(hessian != 0)
         if is_costly and (pattern is None or pattern.looks > 1):
             return None
+        if often and pattern is not None:
+            pattern = pattern.at_once()
         if pattern is None and size <= _WHOLE:
             dense = own_copy(np.eye(size)[None], float)
         return cls(density, over, dense, pattern)
@@ -234,7 +243,7 @@ class Columns:
         self, ways: Array, looks: int, hyper: np.ndarray, z: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number, size = z.shape
-        lanes = lanes_of(_TOGETHER * (size + numbers_in(self.density)))
+        lanes = lanes_of(ways.shape[1] * (size + numbers_in(self.density)))
         part = np.tile(np.arange(looks), number)
         points = np.repeat(hyper, looks, axis=0), np.repeat(z, looks, axis=0)
         at = self.density, self.over, lanes, part, *points

@@ -271,7 +271,7 @@ class Effects:
 
     @cached_property
     def _columns(self) -> Columns | None:
-        return Columns.of(self.density, self.over, self.dimensions[1])
+        return Columns.of(self.density, self.over, self.dimensions[1], self.often)
 
     @property
     def _layout(self) -> Layout | None:

@@ -47,6 +47,16 @@ def test_entries_are_read_off_few_products(name):
     assert (columns.pattern and columns.pattern.looks) == looks
 
 
+@pytest.mark.parametrize("name", ["few", "crossed", "rows"])
+def test_where_it_is_asked_often_one_look_tells_a_hessian(name):
+    """Also where the last product is the one that checks the others: it misses an entry that was not there before."""
+    case, _ = CASES[name]
+    effects = Effects(ModelDensity.of(case.model, case.args), case.over, often=True)
+    assert require_right(effects, 0.3).looks == 1
+    other = Effects(ModelDensity.of(hidden, (np.arange(50) % 3,)), ("scale",), often=True)
+    assert require_right(other, 1.5).looks == 1
+
+
 def test_what_one_point_did_not_show_is_seen_at_another():
     effects = Effects(ModelDensity.of(hidden, (np.arange(50) % 3,)), ("scale",))
     assert require_right(effects, 1.5).pattern is not None
@@ -62,7 +72,7 @@ def require_right(effects, spread):
     of_hyper, of_effects = effects.dimensions
     points = spread * np.random.default_rng(7).normal(size=(3, of_hyper + of_effects))
     hyper, z = points[:, :of_hyper], points[:, of_hyper:]
-    columns = Columns.of(effects.density, effects.over, of_effects)
+    columns = Columns.of(effects.density, effects.over, of_effects, effects.often)
     f, gradient, hessian = columns.hessians(hyper, z)
     loss = lambda u: effects.density.loss(u)[0]  # noqa: E731
     known = jax.jit(lambda u: (loss(u), jax.grad(loss)(u), jax.hessian(loss)(u)))
