@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
-from laplacebook.base.errors import LaplaceError
+from laplacebook.base.errors import LaplaceError, UnsupportedModel
 from laplacebook.base.progress import progress
-from laplacebook.base.pytrees import is_traced
+from laplacebook.base.pytrees import is_traced, on_host
 from laplacebook.base.quick import is_eager, jit_quickly, most_rows
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse import SparsePrecision
@@ -311,3 +311,33 @@ def _slack(mean: Array, variance: Array, D: int) -> Array:
 
 def _allowed(dtype: Any) -> float:
     return max(_STEADY, float(jnp.finfo(dtype).eps) ** 0.5)
+
+
+def require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:
+    """The predictor; NaN where it is not linear and nothing can be raised.
+
+    Args:
+        linear: what :func:`linearize` says of it, shape (N,).
+        mean: the predictor at the mode.
+        method: that needs it to be.
+
+    Raises:
+        UnsupportedModel: it is not.
+    """
+    if is_traced(linear):
+        return jnp.where(linear, mean, jnp.nan)
+    if not on_host(linear).all():
+        raise UnsupportedModel(
+            f'method="{method}" needs a predictor that is linear in the parameters u, and that of '
+            "this model is not.",
+            causes=[
+                "the scale of a coefficient is itself a parameter (a hierarchical model)",
+                "the predictor is a network, or a product of parameters",
+                "it is cut off or bent (clip, maximum, abs), or a function of linear logits, as log_softmax is",
+                "squares of the predictor overflow",
+            ],
+            remedy='use method="monte_carlo" with key=jax.random.key(0), which needs no linearity; or fit with '
+            'curvature="gauss_newton", which is the curvature of the linearised predictor; or use '
+            "smaller units.",
+        )
+    return mean

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Key
+from jaxtyping import Array, Key
 
 from laplacebook.base.checks import require_key, require_number
 from laplacebook.base.errors import NonFinite, UnsupportedModel
@@ -35,7 +35,7 @@ from laplacebook.predictive.averages import (
     told_below,
 )
 from laplacebook.predictive.doubts import warn_of_doubt
-from laplacebook.predictive.linearized import Linearized, linearize
+from laplacebook.predictive.linearized import Linearized, linearize, require_linear
 from laplacebook.predictive.of_components import components_to_ask, joined
 from laplacebook.predictive.outcomes import (
     labels_given,
@@ -59,6 +59,7 @@ METHODS = {
 }
 _CLASSES = ("bernoulli", "categorical")
 _WITH_SPREAD = ("output_monte_carlo", "monte_carlo", "plug_in")
+_OF_LOGITS = ("quadrature", "probit", "output_monte_carlo")
 _PLUG_IN = ' Without one there is method="plug_in", which takes the parameters as known.'
 _JOINT = 100  # outputs of a row, up to which a prediction has their covariance
 
@@ -103,7 +104,8 @@ def predict(
             is left out, and its argument has the default None. A setting that is left out (an
             argument with another default or without a place, and no array with a number for each row) is that
             of the fit.
-        method: of the average; the first named of an outcome is its default.
+        method: of the average; the first named of an outcome is its default. Of classes it is ``"monte_carlo"`` where
+            the predictor is not linear in u, as where the scale of a coefficient is a parameter, and ``key`` is given.
 
             For a normal outcome ``"linearized"``: N(f(u_MAP), noise + g' A^-1 g), exact if f is
             linear in u and the noise is known.
@@ -197,12 +199,23 @@ def predict(
         refuse_unknown_outcomes(density, new, approx.mode_vector, site, dict(shapes.to_come))
     as_spread = with_spread and kind in _CLASSES
     methods = _WITH_SPREAD if as_spread else METHODS[kind]
-    method = methods[0] if method is None else method
+    own_choice, method = method is None, methods[0] if method is None else method
     if method not in methods:
         raise ValueError(
             f"There is no method {method!r} for the outcome of this model ({kind}"
             f"{', with_spread' * as_spread}); there are {', '.join(methods)}."
         )
+    logits: Any = None
+    if method in _OF_LOGITS:
+        if method == "output_monte_carlo":
+            _require_key(key, num_samples, method)
+        joint = method == "output_monte_carlo" and kind == "categorical"
+        try:
+            logits = _logits(approx, new, method, site, joint)
+        except UnsupportedModel:
+            if key is None or not own_choice:
+                raise
+            method = "monte_carlo"
     warn_of_doubt(approx, method)
     if method == "monte_carlo":
         draws = approx.sample_vector(_require_key(key, num_samples, method), (num_samples,))
@@ -226,14 +239,12 @@ def predict(
         return Prediction(found.mean, found.variance, found.noise, nothing, found.covariance)
     if method == "output_monte_carlo":
         keys = split(_require_key(key, num_samples, method), num_samples)
-        found = _logits(approx, new, method, site, joint=kind == "categorical")
-        drawn = outputs_over_draws(found.mean, found.variance, found.covariance, keys)
+        drawn = outputs_over_draws(logits.mean, logits.variance, logits.covariance, keys)
         return _of_averages(kind, drawn, float(num_samples), with_spread)
-    found = _logits(approx, new, method, site)
     if kind == "categorical":
-        return probit_of_classes(found.mean, found.variance)
+        return probit_of_classes(logits.mean, logits.variance)
     average = probit_approximation if method == "probit" else sigmoid_mean
-    return average(found.mean, found.variance)
+    return average(logits.mean, logits.variance)
 
 
 def _over_joint_draws(
@@ -299,13 +310,13 @@ def _logits(
     new: Call,
     method: str,
     site: str | None,
-    joint: bool = False,
+    joint: bool,
 ) -> Linearized:
     """The linearised logits, refused where the approximation is not that of the linearised model."""
     found = linearize(approx.density, new, approx.mode_vector, approx.precision, site, joint)
     _require_finite(approx.density, new, approx.mode_vector, found.mean)
     if approx.settings.curvature == "hessian":
-        found = found._replace(mean=_require_linear(found.linear, found.mean, method))
+        found = found._replace(mean=require_linear(found.linear, found.mean, method))
     _require_finite(approx.density, new, approx.mode_vector, found.variance)
     return found
 
@@ -376,24 +387,3 @@ def _require_finite(
         ],
         remedy="leave out the rows concerned, or average over approx.sample(key, (1000,)).",
     )
-
-
-def _require_linear(linear: Bool[Array, "*N"], mean: Array, method: str) -> Array:
-    """The predictor; NaN where it is not linear and nothing can be raised."""
-    if is_traced(linear):
-        return jnp.where(linear, mean, jnp.nan)
-    if not on_host(linear).all():
-        raise UnsupportedModel(
-            f'method="{method}" needs a predictor that is linear in the parameters u, and that of '
-            "this model is not.",
-            causes=[
-                "the scale of a coefficient is itself a parameter (a hierarchical model)",
-                "the predictor is a network, or a product of parameters",
-                "it is cut off or bent (clip, maximum, abs), or a function of linear logits, as log_softmax is",
-                "squares of the predictor overflow",
-            ],
-            remedy='use method="monte_carlo", which needs no linearity; or fit with '
-            'curvature="gauss_newton", which is the curvature of the linearised predictor; or use '
-            "smaller units.",
-        )
-    return mean

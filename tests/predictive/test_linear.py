@@ -43,6 +43,15 @@ def test_what_is_bent_farther_away_is_refused(name):
         with pytest.raises(lb.UnsupportedModel, match="needs a predictor that is linear"):
             lb.predict(fit, NEW, method=method)
     assert np.isnan(jax.jit(lambda x: lb.predict(fit, x))(NEW)).any()
+    with pytest.raises(lb.UnsupportedModel, match="monte_carlo"):
+        lb.predict(fit, NEW)
+    key = jax.random.key(0)
+    for spread in (False, True):
+        found, drawn = (
+            lb.predict(fit, NEW, key=key, with_spread=spread, **how)
+            for how in ({}, {"method": "monte_carlo"})
+        )
+        assert type(found) is type(drawn) and str(found) == str(drawn)
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
