@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from laplacebook.base.jaxprs import linear_algebra
 from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.in_lanes import in_lanes, lanes_of, loss_of, one_by_one
 from laplacebook.beyond.leaves import Layout
-from laplacebook.curvature.hessian import COLUMNS
+from laplacebook.curvature.hessian import COLUMNS, factorises
 from laplacebook.model.density import ModelDensity
 
 _TOGETHER = 6  # products in one look: groups and a few columns take no more
@@ -25,8 +24,6 @@ _SHARE = 0.5  # of the products that a dense Hessian takes: with more there is l
 _ASIDE = (
     0.1  # units of the unconstrained space, from its middle: where no entry vanishes by symmetry
 )
-_FACTORISES: dict[tuple, bool] = {}
-_KEPT = 200  # of them
 _PATTERNS = 20  # of Hessians seen before
 
 
@@ -295,19 +292,6 @@ def products_of(
 
     slope, product, (value, valid) = jax.linearize(gradient, z, has_aux=True)
     return jnp.where(valid, value, jnp.nan), slope, jax.vmap(product)(ways)
-
-
-def factorises(density: ModelDensity) -> bool:
-    """Whether its program has factorisations, or solves with what it factorises; found once for it."""
-    key = density.program
-    if key not in _FACTORISES:
-        while len(_FACTORISES) >= _KEPT:
-            del _FACTORISES[next(iter(_FACTORISES))]
-        program = jax.make_jaxpr(density.log_joint)(
-            np.zeros(density.dimension, jnp.result_type(float))
-        )
-        _FACTORISES[key] = any(linear_algebra(program.jaxpr))
-    return _FACTORISES[key]
 
 
 def symmetric(columns: Float[np.ndarray, "K d d"]) -> Float[np.ndarray, "K d d"]:

@@ -18,9 +18,9 @@ from laplacebook.gaussian.precision import DensePrecision, Precision
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.driven import drive
+from laplacebook.search.looks import is_small
 from laplacebook.search.mode import find_mode
 from laplacebook.search.newton_step import Look
-from laplacebook.search.search import is_small
 
 
 class Terms(NamedTuple):

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from laplacebook.base.errors import LaplaceError, NotConverged
-from laplacebook.beyond.columns import factorises
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.grid import Grid
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.beyond.marginalize import MarginalModel
 from laplacebook.beyond.outer_mode import OuterMode
 from laplacebook.beyond.run_chains import FEWEST, R_HAT, Run
+from laplacebook.curvature.hessian import factorises
 from laplacebook.fit.summary import values_at
 from laplacebook.model.density import ModelDensity
 

@@ -8,16 +8,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.irregular import irregular_numbers, irregular_signs
-from laplacebook.base.jaxprs import without_idle
+from laplacebook.base.jaxprs import linear_algebra, without_idle
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.quick import jit, jit_quickly, most_rows, numbers_in
 from laplacebook.model.density import ModelDensity
 
+SMALL, MANY = 8, 100  # coordinates of a site that is one of few, and of all others
+_FACTORISES: dict[tuple, bool] = {}
+_KEPT = 200  # of them
 COLUMNS = 32  # of a matrix at a time: wide enough for matrix products, narrow enough for memory
 ROUNDING = 1e3  # units in the last place: what counts as zero beside a larger number, or as equal
 WORK = 8  # numbers that a product of the Hessian with a vector computes for each of the data, about
@@ -77,6 +81,77 @@ def value_gradient_hessian(
         return value, beside, slope, (hessian + hessian.T) / 2
     slope, column, (value, beside, _) = jax.linearize(gradient, x, has_aux=True)
     return value, beside, slope, matrix_of(column, x)
+
+
+def factorises(density: ModelDensity) -> bool:
+    """Whether its program has factorisations, or solves with what it factorises; found once for it."""
+    key = density.program
+    if key not in _FACTORISES:
+        while len(_FACTORISES) >= _KEPT:
+            del _FACTORISES[next(iter(_FACTORISES))]
+        program = jax.make_jaxpr(density.log_joint)(
+            np.zeros(density.dimension, jnp.result_type(float))
+        )
+        _FACTORISES[key] = any(linear_algebra(program.jaxpr))
+    return _FACTORISES[key]
+
+
+def few_of(density: ModelDensity) -> Bool[np.ndarray, " D"] | None:
+    """Coordinates of a few small sites, beside a hundred of large ones; None if there are not both.
+
+    Of fewer it would take as long to compile a second kind of columns as it saves.
+    """
+    sizes = np.array([site.size for site in density.sites])
+    small = sizes <= SMALL
+    few = np.repeat(small, sizes)
+    together = np.count_nonzero(few)
+    return few if 0 < together <= COLUMNS and few.size - together > MANY else None
+
+
+def hessian_at(
+    density: ModelDensity, u: Float[Array, " D"]
+) -> tuple[Float[Array, ""], Any, Float[Array, " D"], Float[Array, "D D"]]:
+    """What :func:`value_gradient_hessian` returns of the negative log joint.
+
+    Beside it are its terms, and whether u is valid. By columns of :func:`few_of` and of the others: what depends on the
+    few alone, as a covariance on its hyperparameters, has no derivative in the columns of the others. A Cholesky factor
+    has it two or three times, and not in each of hundreds of columns.
+
+    Args:
+        density: the log joint.
+        u: shape (D,).
+    """
+    few = few_of(density)
+    if few is None:
+        return value_gradient_hessian(density.loss_and_validity, u)
+    h, z = u[few], u[~few]
+
+    def gradients(h: Array, z: Array) -> tuple[tuple[Array, Array], tuple[Array, Any]]:
+        def loss(h: Array, z: Array) -> tuple[Array, Any]:
+            return density.loss_and_validity(_by_site(density, few, h, z))
+
+        (value, beside), slopes = jax.value_and_grad(loss, (0, 1), has_aux=True)(h, z)
+        return slopes, (value, beside)
+
+    slopes, of_few, (value, beside) = jax.linearize(lambda h: gradients(h, z), h, has_aux=True)
+    corner, across = jax.vmap(of_few)(jnp.eye(h.size, dtype=h.dtype))
+    _, of_others = jax.linearize(lambda z: gradients(h, z)[0][1], z)
+    order = np.argsort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)]))
+    hessian = jnp.block([[(corner + corner.T) / 2, across], [across.T, matrix_of(of_others, z)]])
+    return value, beside, jnp.concatenate(slopes)[order], hessian[order][:, order]
+
+
+def _by_site(
+    density: ModelDensity, few: Bool[np.ndarray, " D"], h: Array, z: Array
+) -> dict[str, Array]:
+    """The coordinates of all sites, in which no derivative in z is one in h, too."""
+    parts, rest, begin = {}, {True: h, False: z}, 0
+    for site in density.sites:
+        which = bool(few[begin])
+        begin += site.size
+        parts[site.name] = rest[which][: site.size].reshape(site.shape)
+        rest[which] = rest[which][site.size :]
+    return parts
 
 
 def hessian_of(

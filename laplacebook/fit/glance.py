@@ -15,8 +15,7 @@ from laplacebook.base.quick import numbers_in
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
-from laplacebook.search.looks import look, slope_look
-from laplacebook.search.search import is_small
+from laplacebook.search.looks import is_small, look, slope_look
 
 DRAWS = 64
 FEWEST = 1 / 3  # of the draws: of thirty models of practice, those that diagnose calls bad had less

@@ -16,8 +16,9 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, most_rows, numbers_in
-from laplacebook.curvature.hessian import prior_hessian, value_gradient_hessian
+from laplacebook.curvature.hessian import factorises, few_of, hessian_at, prior_hessian
 from laplacebook.curvature.precision_at import (
+    LARGEST,
     WHOLE,
     entries_and_metric_at,
     entries_at,
@@ -31,6 +32,8 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.rows import rows_add_up, rows_of
 from laplacebook.search.newton_step import Look
 
+WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
+COORDINATES = 200  # an eigendecomposition costs some milliseconds, and the whole loop half a second to compile
 INNER = 200  # looks at the log joint behind each look at its integral
 _T = TypeVar("_T")
 # Those of them that count: with 10,000 data half a second more of compilation saves a twentieth of each call.
@@ -51,6 +54,25 @@ def work_of_search(
     work = max(numbers * LOOKS, min(hessians, MEDIUM))
     # Of an integral the host has most to do, which more optimisation does not make quicker.
     return min(work * _OF_INTEGRAL, MEDIUM) if density.only_gradients else work
+
+
+def is_small(density: ModelDensity, size: int) -> bool:
+    """Whether the log joint of so many coordinates, with two derivatives, takes a millisecond or so."""
+    if density.only_gradients:
+        return False
+    return size <= COORDINATES and size * max(size, numbers_in(density)) <= WORK
+
+
+def is_medium(density: ModelDensity, size: int) -> bool:
+    """Whether it takes tens of milliseconds: less in all than the whole loop takes to be compiled with care.
+
+    Or what is factorised depends on a few coordinates, of whose columns alone it is differentiated here.
+    """
+    if density.only_gradients:
+        return False
+    if size <= LARGEST and few_of(density) is not None and factorises(density):
+        return True
+    return size <= 3 * COORDINATES and size * max(size, numbers_in(density)) <= 20 * WORK
 
 
 def is_laborious(density: ModelDensity, size: int) -> bool:
@@ -148,7 +170,7 @@ def _work_of_bend(density: ModelDensity, u: Float[Numbers, " D"]) -> int:
 
 @partial(jit_quickly, work=_work_of_bend, half=True)
 def _bend(density: ModelDensity, u: Array) -> tuple:
-    return value_gradient_hessian(density.loss_and_validity, u)
+    return hessian_at(density, u)
 
 
 def _value_and_slope(density: ModelDensity, u: Array) -> tuple:

@@ -17,7 +17,7 @@ from laplacebook.base.errors import (
 from laplacebook.base.irregular import irregular_signs
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import jit_quickly
-from laplacebook.curvature.hessian import value_gradient_hessian
+from laplacebook.curvature.hessian import hessian_at
 from laplacebook.curvature.precision_at import may_have_layers
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
@@ -121,9 +121,9 @@ def _look_by_gradients(
 @jit_quickly
 def _look(density: ModelDensity, u: Array) -> tuple[Array, Terms, Array, Array, Array]:
     """f, its terms, the Hessian, whether all derivatives are finite, and whether u is valid."""
-    value, terms, gradient, hessian = value_gradient_hessian(density.loss, u)
+    value, (terms, valid), gradient, hessian = hessian_at(density, u)
     finite = [jnp.all(jnp.isfinite(x)) for x in (value, gradient, hessian)]
-    return value, terms, hessian, jnp.array(finite).all(), density.valid(u)
+    return value, terms, hessian, jnp.array(finite).all(), valid
 
 
 def _sites_at_edge(density: ModelDensity, u: Array, terms: Terms, hessian: Curvature) -> list[str]:

@@ -37,7 +37,10 @@ from laplacebook.search.certificate import Fit, Search, as_result, fit_of
 from laplacebook.search.driven import GivesUp, LookAt, drive, looks_as_its_gradient, remembered
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
+    WORK,
     is_laborious,
+    is_medium,
+    is_small,
     look,
     slope_look,
     slope_look_again,
@@ -50,8 +53,6 @@ from laplacebook.search.mode import MANY, enough, locate
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ROUNDS
 
-WORK = 1_000_000  # coordinates times numbers of data: a look costs a millisecond or so
-COORDINATES = 200  # an eigendecomposition costs some milliseconds, and the whole loop half a second to compile
 FEW = 3  # searches of a network, after which its looks and products are worth another second
 PATIENCE = 200  # searches: then compiling the whole loop, half a second or so, would have paid
 LONG = 0.01  # seconds of a look: so large is what a model reads beside its arguments
@@ -103,7 +104,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings, brie
 
     near = approached_by_gauss_newton(density, u)
     found = _whole_of_sparse(density, u, sizes, settings, gives_up) if near is None else None
-    if found is None and near is None and not _is_medium(density, u.size):
+    if found is None and near is None and not is_medium(density, u.size):
         return _compiled(density, start, settings)
     # However often it is repeated: the whole loop as one program would begin from afar.
     past.searches = 0
@@ -201,20 +202,6 @@ def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:
 @lru_cache
 def _known_past(structure: PyTreeDef, shapes: tuple, settings: Settings) -> _Past:
     return _Past()
-
-
-def is_small(density: ModelDensity, size: int) -> bool:
-    """Whether the log joint of so many coordinates, with two derivatives, takes a millisecond or so."""
-    if density.only_gradients:
-        return False
-    return size <= COORDINATES and size * max(size, numbers_in(density)) <= WORK
-
-
-def _is_medium(density: ModelDensity, size: int) -> bool:
-    """Whether it takes tens of milliseconds: less in all than the whole loop takes to be compiled with care."""
-    if density.only_gradients:
-        return False
-    return size <= 3 * COORDINATES and size * max(size, numbers_in(density)) <= 20 * WORK
 
 
 @partial(jit_quickly, static_argnames="settings")

@@ -11,7 +11,7 @@ from laplacebook.fit.glance import Seen, factorises, seen_at
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import own_numbers
 from laplacebook.gaussian.precision import DensePrecision
-from laplacebook.search.search import is_small
+from laplacebook.search.looks import is_small
 from laplacebook.trust.slices import Slice
 
 _MOST = 64  # coordinates: the others are searched for each of them, some tens of times

@@ -10,7 +10,7 @@ import pytest
 
 import laplacebook as lb
 from laplacebook.models import bayesian_mlp
-from laplacebook.search import search
+from laplacebook.search import looks, search
 from tests.models import single_precision
 from tests.test_next_calls import compiled
 
@@ -51,7 +51,7 @@ def test_a_few_newton_steps_are_left_and_again_at_a_second_call(afar):
 
 @pytest.mark.parametrize("coordinates", [50, 200], ids=["compiled", "driven"])
 def test_a_matrix_without_rows_is_searched_as_ever(coordinates, afar, monkeypatch):
-    monkeypatch.setattr(search, "COORDINATES", coordinates)
+    monkeypatch.setattr(looks, "COORDINATES", coordinates)
 
     def wishes(y):
         w = numpyro.sample("w", dist.Normal(0, 1).expand([15, 15]).to_event(2))

@@ -302,7 +302,7 @@ def test_what_is_not_sparse_is_searched_by_its_matrix_and_not_looked_at_again(
 ):
     features = np.random.default_rng(6).normal(size=(2 * LEVELS, 200)) / 10
     data = GROUPS, VALUES, features
-    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+    monkeypatch.setattr(search, "is_medium", lambda *_: False)
     first = lb.laplace(two_levels, *data)
     monkeypatch.setattr(sparse_search, "pattern_of", None)
     again = lb.laplace(two_levels, *data)
@@ -313,7 +313,7 @@ def test_what_is_not_sparse_is_searched_by_its_matrix_and_not_looked_at_again(
 @pytest.mark.parametrize("why", ["no packages", "single precision"])
 def test_without_what_it_takes_it_is_the_matrix(why, compiled_searches, monkeypatch):
     by_entries = lb.laplace(two_levels, GROUPS, VALUES, noise=0.7)
-    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+    monkeypatch.setattr(search, "is_medium", lambda *_: False)
     if why == "single precision":
         with single_precision():
             found = lb.laplace(two_levels, GROUPS, VALUES.astype("float32"), noise=0.7)
@@ -328,7 +328,7 @@ def test_without_what_it_takes_it_is_the_matrix(why, compiled_searches, monkeypa
 
 
 def test_without_a_mode_the_matrix_is_tried_too(compiled_searches, monkeypatch):
-    monkeypatch.setattr(search, "_is_medium", lambda *_: False)
+    monkeypatch.setattr(search, "is_medium", lambda *_: False)
 
     def unbounded(y):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), (2 * LEVELS,)))
