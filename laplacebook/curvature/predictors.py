@@ -24,6 +24,7 @@ from laplacebook.base.jaxprs import Equation
 from laplacebook.base.quick import jit_quickly
 from laplacebook.curvature.affine import is_affine
 from laplacebook.curvature.bottlenecks import Bottlenecks, on_coordinates, program_of, run
+from laplacebook.curvature.sparse_pattern import UNKNOWN
 from laplacebook.gaussian.sparse_layout import optional
 from laplacebook.model.density import ModelDensity
 
@@ -77,7 +78,7 @@ def predictor_of(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Predictor
         jacobian = asdex.jacobian_sparsity(
             lambda v: run(density, v, which, None)[1], jnp.asarray(u)
         )
-    except NotImplementedError:  # of an operation that it does not know
+    except UNKNOWN:
         return None
     rows, cols = np.asarray(pattern.rows), np.asarray(pattern.cols)
     apart = (rows < u.size) & (cols < u.size) | (rows == cols)

@@ -4,6 +4,7 @@ Coordinates that no other one meets twice are moved together: a few products wit
 (Curtis, Powell and Reid 1974, Journal of the Institute of Mathematics and its Applications 13, 117-119).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from laplacebook.curvature.predictors import (
 )
 from laplacebook.curvature.sparse_pattern import (
     TOGETHER,
+    UNKNOWN,
     colored,
     generic_point,
     pattern_at,
@@ -80,7 +82,8 @@ class SparseHessian:
         which = bottlenecks_of(density, u)
         predictor = None if which else predictor_of(density, u)
         if predictor is not None:
-            return cls._through(predictor, density, u)
+            with suppress(*UNKNOWN):
+                return cls._through(predictor, density, u)
         layout = SparseLayout.of(u.size, *pattern_at(density, u, which))
         return cls(layout, *colored(layout), which)
 

@@ -27,6 +27,8 @@ _BORDER = 64  # entries in a row, at least, that touches far more than the other
 _FAR_MORE = 10  # times the median row
 _LOOPS = {"scan", "while"}
 _ZERO = 1e-13  # of the largest in a column: rounding
+# Of asdex, for an operation that it does not know, or an index that depends on coordinates.
+UNKNOWN = (NotImplementedError, ValueError)
 
 
 def work_of_products(density: ModelDensity, *_: Any, **__: Any) -> int:
@@ -87,7 +89,7 @@ def pattern_at(
     at = _lagrangian(density, u, which=which) if which else None
     try:
         found = asdex.hessian_sparsity(without(density, which, at), jnp.asarray(u))
-    except NotImplementedError:  # of an operation that it does not know
+    except UNKNOWN:
         return _by_columns(density, u, which)
     return np.asarray(found.rows), np.asarray(found.cols)
 

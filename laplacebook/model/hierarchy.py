@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from laplacebook.base.jaxprs import sources
@@ -15,6 +16,7 @@ from laplacebook.model.plain_function import is_plain
 
 _SOURCES: dict[tuple, "Sources"] = {}
 _KEPT = 200  # of them
+_NOTHING = 1e-4  # relative
 
 
 class Sources(NamedTuple):
@@ -99,9 +101,22 @@ def scales_of_effects(density: ModelDensity) -> dict[str, list[str]]:
     return {name: effects for name, effects in found.items() if effects}
 
 
-def is_hierarchical(density: ModelDensity) -> bool:
-    """Whether a latent site is the scale of others."""
-    return bool(scales_of_effects(density))
+def has_shrunk(
+    density: ModelDensity, start: Float[np.ndarray, " D"], u: Float[np.ndarray, " D"]
+) -> bool:
+    """Whether a scale of others is next to nothing of what it was at the start of a search.
+
+    Args:
+        density: the log joint.
+        start: shape (D,).
+        u: where the search stands, shape (D,).
+    """
+    scales, ends = scales_of_effects(density), np.cumsum([site.size for site in density.sites])
+    least = start + np.log(_NOTHING) if density.space == "unconstrained" else _NOTHING * start
+    parts = np.split(u < least, ends[:-1])
+    return any(
+        part.any() for site, part in zip(density.sites, parts, strict=True) if site.name in scales
+    )
 
 
 def integrate_out(density: ModelDensity) -> str:

@@ -29,7 +29,7 @@ from laplacebook.search.newton_step import (
 )
 
 LookAt = Callable[[np.ndarray], Look]
-GivesUp = Callable[[], bool] | None
+GivesUp = Callable[[np.ndarray], bool] | None
 SOON = 100  # iterations, after which a search from another start may be the shorter way
 
 
@@ -61,7 +61,7 @@ def drive(
         hessian_at: the Hessian at a point, where it costs more than a look.
         identity: of the kind that the Hessian is; by default a matrix.
         estimated: whether the curvature is estimated from the gradients where these suffice.
-        gives_up: whether to end after 100 iterations, asked then.
+        gives_up: whether to end after 100 iterations, by where the search stands then.
 
     Returns:
         A :class:`~laplacebook.search.certificate.Search`, in NumPy.
@@ -69,7 +69,7 @@ def drive(
     look = look_at(start)
     state = initial_state(start, look.beside, identity, estimated)
     while unfinished(state):
-        if gives_up is not None and state.iteration == SOON and gives_up():
+        if gives_up is not None and state.iteration == SOON and gives_up(state.x):
             break
         step = next_step(state)
         if state.iteration > 0:  # the first step, of length zero, is a look at the start

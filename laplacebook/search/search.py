@@ -31,7 +31,7 @@ from laplacebook.curvature.hessian import (
 from laplacebook.curvature.precision_at import ends_in_minutes, kept
 from laplacebook.curvature.settings import DENSE_HESSIAN, Settings, out_of_memory, require_memory
 from laplacebook.model.density import ModelDensity
-from laplacebook.model.hierarchy import is_hierarchical
+from laplacebook.model.hierarchy import has_shrunk
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Fit, Search, as_result, fit_of
 from laplacebook.search.driven import GivesUp, LookAt, drive, looks_as_its_gradient, remembered
@@ -70,8 +70,8 @@ def search(
         density: the log joint.
         start: shape (D,); None for the middle of the prior.
         settings: the curvature, and what is kept of it.
-        briefly: whether that of a hierarchical model may end without a mode after 100 iterations. Where a scale
-            shrinks to zero before the effects have moved there are five times as many.
+        briefly: whether that of a hierarchical model may end without a mode after 100 iterations, if a scale has shrunk
+            to next to nothing by then: to zero it would take five times as many.
     """
     try:
         return _search(density, start, settings, briefly)
@@ -82,9 +82,8 @@ def search(
 
 
 def _search(density: ModelDensity, start: Array | None, settings: Settings, briefly: bool) -> Fit:
-    gives_up = partial(is_hierarchical, density) if briefly else None
     if settings.structure == "sparse" or density.only_gradients:
-        return _of_numbers(density, start, settings, gives_up)
+        return _of_numbers(density, start, settings, briefly)
     features = _features_of(density, settings)
     if features is not None:
         return _driven_by_rows(density, start, settings, features)
@@ -98,6 +97,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings, brie
     parts, room = jax.device_get(_begin(density, start, settings))
     sizes, u = [part.size for part in parts], np.concatenate(parts)
     u = off_centre(u, room)
+    gives_up = partial(has_shrunk, density, u) if briefly else None
     if is_small(density, u.size):
         return _driven(density, u, sizes, settings, past, gives_up)
     from laplacebook.search.approach import approached_by_gauss_newton
@@ -125,7 +125,7 @@ def _features_of(density: ModelDensity, settings: Settings) -> np.ndarray | None
 
 @by_one_thread
 def _of_numbers(
-    density: ModelDensity, start: Array | None, settings: Settings, gives_up: GivesUp
+    density: ModelDensity, start: Array | None, settings: Settings, briefly: bool
 ) -> Fit:
     """A search that looks at numbers all the way: of a sparse Hessian, or by gradients alone."""
     if not is_eager():
@@ -143,6 +143,7 @@ def _of_numbers(
         if settings.structure == "sparse" and not density.only_gradients:
             from laplacebook.search.sparse_search import sparse_search
 
+            gives_up = partial(has_shrunk, density, point) if briefly else None
             found, sound = sparse_search(density, point, gives_up)
         else:
             from laplacebook.search.differences import search_by_differences
@@ -247,8 +248,8 @@ def _whole_of_sparse(
 ) -> Fit | None:
     """A search of many coordinates by a Hessian that is sparse, of which the matrix is kept; None where it is not.
 
-    Where that finds no mode a search by the matrix begins anew, but of a hierarchical model, of which another start
-    is tried first.
+    Where that finds no mode a search by the matrix begins anew, unless a scale of effects has shrunk to next to
+    nothing: it would do so there.
     """
     from laplacebook.search.sparse_search import search_if_sparse
 
@@ -258,7 +259,7 @@ def _whole_of_sparse(
         if ended is None:
             return None
         found, sound = ended
-        if not (sound or is_hierarchical(density)):
+        if not (sound or has_shrunk(density, start, found.point)):
             return None
         hessian = on_host(found.curvature.matrix)
         found = found._replace(curvature=kept(hessian, sizes, settings.structure))

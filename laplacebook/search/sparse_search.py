@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from laplacebook.base.errors import LaplaceError, UnsupportedModel
+from laplacebook.base.errors import LaplaceError
 from laplacebook.base.progress import progress
 from laplacebook.base.quick import numbers_in, uncollected
 from laplacebook.curvature.hessian import hessian_product
@@ -90,10 +90,8 @@ def search_if_sparse(
     try:
         if pattern_of(density, start).layout.fill <= _SHARE * start.size**2 / 2:
             return sparse_search(density, start, gives_up)
-    except (ImportError, UnsupportedModel):
+    except (ImportError, LaplaceError):  # not sparse, entries that a pattern misses, or memory
         pass
-    except LaplaceError:  # a pattern that misses entries, or memory
-        return None
     while len(_NOT_SPARSE) >= _KEPT:
         del _NOT_SPARSE[next(iter(_NOT_SPARSE))]
     _NOT_SPARSE[density.program] = None

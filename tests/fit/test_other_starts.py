@@ -201,6 +201,20 @@ def test_a_scale_that_shrinks_to_zero_is_not_followed_to_the_end(structure, look
     assert 0.7 < approx.mode["scale"] < 1.3
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_long_way_to_a_mode_is_gone(seed, looks):
+    """Where no scale has shrunk the search goes on, and does not end at another mode of a model with several."""
+
+    def several(y):
+        scale = numpyro.sample("scale", dist.Gamma(4.0, 2.0))
+        z = numpyro.sample("z", dist.Normal(0, scale).expand([60]).to_event(1))
+        level = jnp.linalg.slogdet(3 * jnp.eye(3) + z[:9].reshape(3, 3))[1]
+        numpyro.sample("y", dist.Normal(level + z, 1).to_event(1), obs=y)
+
+    approx = lb.laplace(several, np.random.default_rng(seed).normal(size=60))
+    assert approx.certificate.iterations > 150 and len(looks) == 1
+
+
 def test_where_that_leads_nowhere_the_first_search_is_made_to_its_end(searches, looks):
     """Groups that hardly differ: the joint mode is at a scale of zero, which the error says as before."""
     group, rng = np.repeat(np.arange(8), 3), np.random.default_rng(1)

@@ -337,3 +337,52 @@ def test_without_a_mode_the_matrix_is_tried_too(compiled_searches, monkeypatch):
     with pytest.raises(lb.LaplaceError):
         lb.laplace(unbounded, np.arange(2 * LEVELS) % 3)
     assert len(compiled_searches) == 1
+
+
+@pytest.mark.parametrize("structure", ["dense", "sparse"])
+def test_an_index_that_depends_on_coordinates_is_looked_at_in_numbers(structure):
+    """Which of a sorted vector stands where."""
+
+    def ranked(place, y):
+        b = numpyro.sample("b", dist.Normal(0, 1).expand([2 * LEVELS]).to_event(1))
+        fifth = jnp.sort(place + b / 100)[5]
+        numpyro.sample("y", dist.Normal(b + fifth, 1).to_event(1), obs=y)
+
+    place, y = 100.0 * np.arange(2 * LEVELS), VALUES + 500
+    found = lb.laplace(ranked, place, y, structure=structure)
+    # Of n normal ones with a mean that the fifth moves by a hundredth of itself.
+    design = np.eye(2 * LEVELS)
+    design[:, 5] += 0.01
+    exact = np.linalg.solve(np.eye(2 * LEVELS) + design.T @ design, design.T @ (y - 500))
+    np.testing.assert_allclose(found.mode["b"], exact, atol=1e-8)
+
+
+def test_a_failed_search_by_entries_is_made_again_by_the_matrix(compiled_searches, monkeypatch):
+    """Also that of a hierarchical model, unless its scale went to zero."""
+
+    def scaled(group, y):
+        scale = numpyro.sample("scale", dist.LogNormal(0, 0.1))
+        with numpyro.plate("groups", 2 * LEVELS):
+            b = numpyro.sample("b", dist.Normal(0, scale))
+        numpyro.sample("y", dist.Normal(b[group], 0.5).to_event(1), obs=y)
+
+    expected, ended = lb.laplace(scaled, GROUPS, VALUES), []
+    assert not compiled_searches
+    find = sparse_search.search_if_sparse
+
+    def failed(*args):
+        found, _ = find(*args)
+        point = found.point.copy()
+        point[0] -= ended[-1]  # the logarithm of the scale
+        return found._replace(point=point), False
+
+    monkeypatch.setattr(sparse_search, "search_if_sparse", failed)
+    monkeypatch.setattr(search, "is_medium", lambda *_: False)
+    ended.append(1.0)
+    again = lb.laplace(scaled, GROUPS, VALUES)
+    assert len(compiled_searches) == 1
+    np.testing.assert_allclose(again.mode_vector, expected.mode_vector, atol=1e-7)
+    ended.append(20.0)
+    start = {"scale": np.array(1.0), "b": np.zeros(2 * LEVELS)}
+    assert not lb.laplace(scaled, GROUPS, VALUES, start=start, throw=False).certificate.converged
+    assert len(compiled_searches) == 1
