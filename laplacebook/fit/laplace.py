@@ -54,12 +54,12 @@ def laplace(
     compiles anew. A model with an argument named like an option of this function takes it through
     ``functools.partial``.
 
-    Of a fit by the Hessian of up to 600 coordinates, which times the numbers of data make up to twenty million, or of up
-    to 2,000 of a field whose covariance a few decide, the log joint with its derivatives alone is compiled, and Python
-    takes the steps. A larger one, one within ``jit``, ``vmap`` or ``grad``, and of up to 200 coordinates one made 200
-    times before, or of which the log joint took above 10 ms before, is one program, which takes longer to compile.
-    Where a matrix of a million numbers or more is among the data, and the model sees its rows through one linear
-    predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
+    Of a fit by the Hessian of up to 600 coordinates, which times the numbers of data make up to twenty million, or of
+    up to 2,000 of a field whose covariance a few decide, the log joint with its derivatives alone is compiled, and
+    Python takes the steps. A larger one, one within ``jit``, ``vmap`` or ``grad``, and of up to 200 coordinates one
+    made 200 times before, or of which the log joint took above 10 ms before, is one program, which takes longer to
+    compile. Where a matrix of a million numbers or more is among the data, and the model sees its rows through one
+    linear predictor, Python takes the steps too, and NumPy's BLAS computes the products with the rows.
     Where a site is a matrix, as the weights of a layer, those of more than 200 coordinates begin where rounds by the
     Gauss-Newton matrix end, if that takes up to 30 billion products. Of more than 500 the steps go by the entries of
     the Hessian where most are zero, in double precision, if the extra ``sparse`` is installed. Where the curvature is

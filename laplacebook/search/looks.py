@@ -16,7 +16,7 @@ from laplacebook.base.namespace import Numbers
 from laplacebook.base.one_thread import one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, most_rows, numbers_in
-from laplacebook.curvature.hessian import factorises, few_of, hessian_at, prior_hessian
+from laplacebook.curvature.hessian import has_factors_of_few, hessian_at, prior_hessian
 from laplacebook.curvature.precision_at import (
     LARGEST,
     WHOLE,
@@ -70,7 +70,7 @@ def is_medium(density: ModelDensity, size: int) -> bool:
     """
     if density.only_gradients:
         return False
-    if size <= LARGEST and few_of(density) is not None and factorises(density):
+    if size <= LARGEST and has_factors_of_few(density):
         return True
     return size <= 3 * COORDINATES and size * max(size, numbers_in(density)) <= 20 * WORK
 

@@ -24,6 +24,7 @@ from laplacebook.base.one_thread import by_one_thread, one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import (
+    has_factors_of_few,
     hessian_product,
     hessian_product_again,
     twice_differentiable,
@@ -90,7 +91,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings, brie
     past = _past_of(density, settings)
     if settings.curvature != "hessian" and platform() != "cpu":
         past = None  # between looks the vectors would travel to NumPy and back
-    if past is None or past.searches > PATIENCE or past.seconds > LONG:
+    if past is None or (past.is_long and not has_factors_of_few(density)):
         return _compiled(density, start, settings)
     if settings.curvature != "hessian":
         return _driven_rounds(density, start, settings, past)
@@ -186,6 +187,11 @@ class _Past:
     searches: int = 0
     seconds: float = 0.0
     layers: bool = True
+
+    @property
+    def is_long(self) -> bool:
+        """Whether one program of the whole loop would pay."""
+        return self.searches > PATIENCE or self.seconds > LONG
 
 
 def _past_of(density: ModelDensity, settings: Settings) -> _Past | None:

@@ -11,6 +11,7 @@ import laplacebook as lb
 from laplacebook.base.jaxprs import primitives
 from laplacebook.curvature.hessian import factorises, few_of, hessian_at
 from laplacebook.model.density import LikelihoodDensity, ModelDensity
+from laplacebook.search import search
 
 RNG = np.random.default_rng(0)
 SIZE = 110
@@ -115,3 +116,11 @@ def test_a_joint_fit_of_a_field_is_that_of_its_evidence():
     covariance = np.exp(-((X[:, None] - X) ** 2) / 2) + (1e-3 + 0.25) * np.eye(SIZE) + 4
     exact = dist.MultivariateNormal(np.zeros(SIZE), covariance).log_prob(np.sin(X))
     assert float(approx.log_evidence) == pytest.approx(float(exact), abs=1e-6)
+
+
+def test_such_a_fit_is_driven_however_often_and_long(monkeypatch):
+    """The whole loop as one program would differentiate the factor in each column."""
+    monkeypatch.setattr(search, "LONG", 0.0)
+    monkeypatch.setattr(search, "_compiled", None)
+    first, again = (lb.laplace(field, X, Y, throw=False) for _ in range(2))
+    np.testing.assert_array_equal(first.mode_vector, again.mode_vector)
