@@ -35,9 +35,8 @@ from laplacebook.search.follows_gradient import (
 
 _STEPS = 60  # of Newton's method, halvings included
 _DECREMENT, _DECREMENT_OF_FEW = 1e-5, 1e-6  # posterior standard deviations
-OUT = np.array(
-    [-4.5, 4.5]
-)  # standard deviations, at which a normal log density is 10 below its highest
+# Standard deviations, at which a normal log density is 10 below its highest.
+OUT = np.array([-4.5, 4.5])
 FALL = 0.5  # nats: one that has fallen by less there levels off
 _TOGETHER = 32  # points of the effects for which what depends on h alone is computed once
 _FEW = 100  # effects, of which a Cholesky factor at each step takes little time
@@ -200,9 +199,8 @@ class Effects:
         last = 1 + len(places) * size
         rows = -(-last // _TOGETHER) * _TOGETHER
         together = int(np.clip(_HELD // (rows * size), 1, number))
-        held = np.empty(
-            (together, rows, size)
-        )  # made once: pages of new memory cost as much as what is written
+        # Made once: pages of new memory cost as much as what is written.
+        held = np.empty((together, rows, size))
         found = np.empty((number, len(places), size))
         for begin in range(0, number, together):
             some = slice(begin, begin + together)
@@ -211,9 +209,8 @@ class Effects:
             points[:, 0], points[:, last:] = modes, modes[:, None]
             for k, mode in enumerate(modes):
                 ways = nodes.ways(begin + k, np.arange(size))
-                for place, line in zip(
-                    places, np.split(points[k, 1:last], len(places)), strict=True
-                ):
+                lines = np.split(points[k, 1:last], len(places))
+                for place, line in zip(places, lines, strict=True):
                     np.multiply(ways, place, out=line)
                     line += mode
             heights = self.log_joint(nodes.hyper[some], points)
