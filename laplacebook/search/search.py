@@ -254,8 +254,8 @@ def _whole_of_sparse(
 ) -> Fit | None:
     """A search of many coordinates by a Hessian that is sparse, of which the matrix is kept; None where it is not.
 
-    Where that finds no mode a search by the matrix begins anew, unless a scale of effects has shrunk to next to
-    nothing: it would do so there.
+    Where that finds no mode a search by the matrix begins anew, unless that would end likewise: where a scale of
+    effects has shrunk to next to nothing, or the log joint is not finite at the start.
     """
     from laplacebook.search.sparse_search import search_if_sparse
 
@@ -265,7 +265,8 @@ def _whole_of_sparse(
         if ended is None:
             return None
         found, sound = ended
-        if not (sound or has_shrunk(density, start, found.point)):
+        begun = found.certificate.iterations > 1
+        if not sound and begun and not has_shrunk(density, start, found.point):
             return None
         hessian = on_host(found.curvature.matrix)
         found = found._replace(curvature=kept(hessian, sizes, settings.structure))

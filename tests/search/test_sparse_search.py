@@ -327,6 +327,14 @@ def test_without_what_it_takes_it_is_the_matrix(why, compiled_searches, monkeypa
     assert float(found.log_evidence) == pytest.approx(float(by_entries.log_evidence), rel=1e-6)
 
 
+def test_without_a_start_it_is_not(compiled_searches, monkeypatch):
+    monkeypatch.setattr(search, "is_medium", lambda *_: False)
+    missing = np.where(np.arange(2 * LEVELS) == 7, np.nan, VALUES)
+    with pytest.raises(lb.NonFinite, match="argument 'y' has 1"):
+        lb.laplace(two_levels, GROUPS, missing)
+    assert not compiled_searches
+
+
 def test_without_a_mode_the_matrix_is_tried_too(compiled_searches, monkeypatch):
     monkeypatch.setattr(search, "is_medium", lambda *_: False)
 
