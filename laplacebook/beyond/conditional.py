@@ -14,13 +14,14 @@ from laplacebook.base.pytrees import own_copy
 from laplacebook.base.quick import jit_quickly, numbers_in
 from laplacebook.beyond.columns import Columns, Pattern, aside, pattern_of, symmetric
 from laplacebook.beyond.dense_conditional import AnyConditional, Conditional, in_order
-from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, joint, lanes_of, loss_of, one_by_one
+from laplacebook.beyond.in_lanes import LANES, WORK, in_lanes, lanes_of, loss_of, one_by_one
 from laplacebook.beyond.lane import Lane
 from laplacebook.beyond.leaves import Layout, Leaves
 from laplacebook.beyond.walk import STEPS, walks
 from laplacebook.curvature.hessian import (
     COLUMNS,
     factorises,
+    joint,
     twice_differentiable,
     value_gradient_hessian,
 )

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.quick import MEDIUM, jit_quickly, numbers_in
+from laplacebook.curvature.hessian import joint
 from laplacebook.model.density import ModelDensity
 
 LANES = 64  # points in one call of the program, at most
@@ -60,17 +61,6 @@ def in_lanes(
         seen = compiled(density, number, *rows, over=over, **fixed)
         found.append([np.asarray(part)[:number].astype(float) for part in seen])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-
-
-def joint(density: ModelDensity, over: tuple[str, ...], hyper: Array, z: Array) -> dict[str, Array]:
-    """The coordinates of all sites, within a program, in which no derivative in z is one in h, too."""
-    parts: dict[str, Array] = {}
-    rest = {True: hyper, False: z}
-    for site in density.sites:
-        vector = rest[site.name in over]
-        parts[site.name] = vector[: site.size].reshape(site.shape)
-        rest[site.name in over] = vector[site.size :]
-    return parts
 
 
 @partial(jit_quickly, static_argnames="over")

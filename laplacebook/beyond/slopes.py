@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from laplacebook.base.quick import jit_quickly
 from laplacebook.beyond.conditional import Effects
 from laplacebook.beyond.dense_conditional import Conditional
-from laplacebook.beyond.in_lanes import in_lanes, joint, lanes_of, one_by_one
+from laplacebook.beyond.in_lanes import in_lanes, lanes_of, one_by_one
 from laplacebook.beyond.sparse_effects import SparseEffects
-from laplacebook.curvature.hessian import twice_differentiable
+from laplacebook.curvature.hessian import joint, twice_differentiable
 from laplacebook.model.density import ModelDensity
 
 _CHAINS = 8  # that are followed together: to fill up more rows takes as long as to compute these

@@ -96,21 +96,20 @@ def factorises(density: ModelDensity) -> bool:
     return _FACTORISES[key]
 
 
-def few_of(density: ModelDensity) -> Bool[np.ndarray, " D"] | None:
-    """Coordinates of a few small sites, beside a hundred of large ones; None if there are not both.
+def few_of(density: ModelDensity) -> tuple[str, ...]:
+    """The small sites, if they have few coordinates beside a hundred of the others; else none.
 
     Of fewer it would take as long to compile a second kind of columns as it saves.
     """
-    sizes = np.array([site.size for site in density.sites])
-    small = sizes <= SMALL
-    few = np.repeat(small, sizes)
-    together = np.count_nonzero(few)
-    return few if 0 < together <= COLUMNS and few.size - together > MANY else None
+    small = [site for site in density.sites if site.size <= SMALL]
+    together = sum(site.size for site in small)
+    has_both = 0 < together <= COLUMNS and density.dimension - together > MANY
+    return tuple(site.name for site in small) if has_both else ()
 
 
 def has_factors_of_few(density: ModelDensity) -> bool:
     """Whether :func:`hessian_at` leaves out derivatives of factors in most columns, and takes far less time by it."""
-    return few_of(density) is not None and factorises(density)
+    return bool(few_of(density)) and factorises(density)
 
 
 def hessian_at(
@@ -126,14 +125,15 @@ def hessian_at(
         density: the log joint.
         u: shape (D,).
     """
-    few = few_of(density)
-    if few is None:
+    over = few_of(density)
+    if not over:
         return value_gradient_hessian(density.loss_and_validity, u)
+    few = np.concatenate([np.full(site.size, site.name in over) for site in density.sites])
     h, z = u[few], u[~few]
 
     def gradients(h: Array, z: Array) -> tuple[tuple[Array, Array], tuple[Array, Any]]:
         def loss(h: Array, z: Array) -> tuple[Array, Any]:
-            return density.loss_and_validity(_by_site(density, h, z))
+            return density.loss_and_validity(joint(density, over, h, z))
 
         (value, beside), slopes = jax.value_and_grad(loss, (0, 1), has_aux=True)(h, z)
         return slopes, (value, beside)
@@ -146,13 +146,23 @@ def hessian_at(
     return value, beside, jnp.concatenate(slopes)[order], hessian[order][:, order]
 
 
-def _by_site(density: ModelDensity, h: Array, z: Array) -> dict[str, Array]:
-    """The coordinates of all sites, in which no derivative in z is one in h, too."""
-    parts, rest = {}, {True: h, False: z}
+def joint(
+    density: ModelDensity, over: tuple[str, ...], h: Float[Array, " H"], z: Float[Array, " d"]
+) -> dict[str, Array]:
+    """The coordinates of all sites, within a program, in which no derivative in z is one in h, too.
+
+    Args:
+        density: the log joint.
+        over: the names of some sites.
+        h: their coordinates, shape (H,).
+        z: those of the others, shape (d,).
+    """
+    parts: dict[str, Array] = {}
+    rest = {True: h, False: z}
     for site in density.sites:
-        which = site.size <= SMALL
-        parts[site.name] = rest[which][: site.size].reshape(site.shape)
-        rest[which] = rest[which][site.size :]
+        vector = rest[site.name in over]
+        parts[site.name] = vector[: site.size].reshape(site.shape)
+        rest[site.name in over] = vector[site.size :]
     return parts
 
 

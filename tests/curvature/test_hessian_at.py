@@ -45,7 +45,7 @@ DENSITIES = {
 @pytest.mark.parametrize("name", DENSITIES)
 def test_it_is_the_hessian(name):
     density = DENSITIES[name]
-    assert few_of(density).sum() == (1 if name == "constrained" else 3)
+    assert few_of(density) == (("scale",) if name == "constrained" else ("length", "both"))
     u = jnp.asarray(0.5 + 0.1 * RNG.normal(size=density.dimension))
     value, (terms, valid), slope, hessian = jax.jit(hessian_at)(density, u)
     loss = lambda u: density.loss(u)[0]  # noqa: E731
@@ -89,7 +89,7 @@ def test_without_few_and_many_there_is_one_kind(sizes):
         return -sum(jnp.sum(x**2) for x in u.values())
 
     start = {f"x{i:02}": np.ones(size) for i, size in enumerate(sizes)}
-    assert few_of(lb.laplace_of_density(plain, start).density) is None
+    assert few_of(lb.laplace_of_density(plain, start).density) == ()
 
 
 def test_a_plain_density_has_both():
@@ -97,7 +97,7 @@ def test_a_plain_density_has_both():
         return -jnp.sum((u["x"] - jnp.exp(u["s"])) ** 2) - u["s"] ** 2
 
     approx = lb.laplace_of_density(plain, {"x": np.ones(SIZE), "s": np.array(1.0)})
-    assert few_of(approx.density).sum() == 1
+    assert len(few_of(approx.density)) == 1
     np.testing.assert_allclose(approx.mode["x"], 1, atol=1e-8)
     exact = jax.hessian(lambda u: approx.density.loss(u)[0])(approx.mode_vector)
     np.testing.assert_allclose(approx.precision.matrix, exact, atol=1e-9)
