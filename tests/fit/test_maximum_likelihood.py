@@ -10,6 +10,7 @@ import statsmodels.api as sm
 
 import laplacebook as lb
 from laplacebook.fit import laplace as laplace_module
+from laplacebook.fit import maximum_likelihood as maximum_likelihood_module
 from laplacebook.fit.maximum_likelihood import maximum_log_likelihood
 from laplacebook.model.density import LikelihoodDensity
 from tests.models import coin, normal, redundant, single_precision
@@ -223,7 +224,8 @@ def test_what_is_refused_is_searched_once(monkeypatch):
         begun.append(density)
         return search(density, *args, **kwargs)
 
-    monkeypatch.setattr(laplace_module, "search", counted)
+    for module in (laplace_module, maximum_likelihood_module):
+        monkeypatch.setattr(module, "search", counted)
     with pytest.raises(lb.NotConverged, match="'tau' is zero") as refused:
         lb.maximum_likelihood(lb.marginalize(grouped, "u"), WITHIN, GROUP)
     assert len(begun) == 1 and refused.value.last is None
