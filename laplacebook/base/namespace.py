@@ -12,6 +12,8 @@ import scipy.linalg
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
+from laplacebook.base.one_thread import one_thread_for
+
 Numbers = Any  # an array of NumPy or of JAX
 _OF_NUMPY = (np.ndarray, np.generic)
 _KNOWN = (*_OF_NUMPY, bool)
@@ -139,7 +141,8 @@ def cholesky(matrix: Any) -> Any:
     if namespace(matrix) is jnp:
         return jnp.linalg.cholesky(matrix, symmetrize_input=False)
     try:
-        return np.linalg.cholesky(matrix)
+        with one_thread_for(matrix.shape[-1]):
+            return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         return np.tril(np.full_like(matrix, np.nan))
 
@@ -158,9 +161,10 @@ def _solve_lower(lower: np.ndarray, columns: np.ndarray, trans: str) -> np.ndarr
         return scipy.linalg.solve_triangular(lower, columns, trans, lower=True, check_finite=False)
     # The transpose of a matrix by rows is one by columns, as LAPACK has it.
     turned = not lower.flags.f_contiguous
-    solution, info = getattr(scipy.linalg.lapack, name)(
-        lower.T if turned else lower, columns, lower=not turned, trans=turned != (trans == "T")
-    )
+    with one_thread_for(len(lower)):
+        solution, info = getattr(scipy.linalg.lapack, name)(
+            lower.T if turned else lower, columns, lower=not turned, trans=turned != (trans == "T")
+        )
     if info:
         raise np.linalg.LinAlgError(f"a zero on the diagonal, in row {info}")
     return solution

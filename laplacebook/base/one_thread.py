@@ -2,10 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable)
+_ALONE = 32  # rows of a matrix: up to there BLAS takes one thread by itself
+_MANY = 1000  # rows: from there on several threads save time
 
 
 @functools.cache
@@ -22,6 +24,11 @@ def one_thread() -> AbstractContextManager:
     the cores that XLA and other processes need: where these are busy a Cholesky factor takes a thousand times as long.
     """
     return cast(AbstractContextManager, _libraries().limit(limits=1, user_api="blas"))
+
+
+def one_thread_for(rows: int) -> AbstractContextManager:
+    """:func:`one_thread` for a matrix with so many rows, if several would take longer."""
+    return one_thread() if _ALONE < rows <= _MANY else nullcontext()
 
 
 def blas_threads() -> int:

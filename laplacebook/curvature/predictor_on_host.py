@@ -23,6 +23,9 @@ from laplacebook.curvature.linear_predictor import (
 from laplacebook.curvature.rows_on_host import Rows
 from laplacebook.model.density import ModelDensity
 
+_EVERY = 11  # rows, of which one is taken: data repeat after a week or a dozen, seldom after that
+_SAMPLE = 32  # rows for each feature, at least: they tell the curvature to a third or so
+
 
 def features_of(density: ModelDensity, most: int) -> np.ndarray | None:
     """The matrix of a large linear predictor, shape (N, p), if it is one of the data as they are; else None.
@@ -70,6 +73,7 @@ class PredictorOnHost:
     def __init__(self, density: ModelDensity, rows: Rows) -> None:
         self._density, self._rows = density, rows
         self._last: _Seen | None = None
+        self._ahead: tuple[np.ndarray, np.ndarray] | None = None
 
     def value_and_slope(self, u: Float[np.ndarray, " D"]) -> tuple[Any, Float[np.ndarray, " D"]]:
         """f(u), shape (), and its gradient."""
@@ -78,8 +82,29 @@ class PredictorOnHost:
         seen.multipliers = np.concatenate([self._rows.weighted_sum(by_eta), by_k])
         return value, seen.jacobian.T @ seen.multipliers
 
-    def hessian(self, u: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
-        """The Hessian of f at u."""
+    def value_and_slope_along(
+        self, u: Float[np.ndarray, " D"], direction: Float[np.ndarray, " D"]
+    ) -> tuple[Any, Any]:
+        """f(u) and its derivative along a direction, shapes ()."""
+        seen = self._seen(u)
+        value, by_eta, by_k = map(np.asarray, _slope(self._density, u, seen.eta))
+        ahead = seen.jacobian @ direction
+        of_eta, of_k = np.split(ahead, [ahead.size - by_k.size])
+        return value, by_eta @ self._products_with(of_eta) + by_k @ of_k
+
+    def _products_with(self, z: Float[np.ndarray, " p"]) -> Float[np.ndarray, " N"]:
+        """M z, of which the last is remembered: along a line it is mostly the same."""
+        if self._ahead is None or not np.array_equal(self._ahead[0], z):
+            self._ahead = z, self._rows.times(z)
+        return self._ahead[1]
+
+    def hessian_by_sample(self, u: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
+        """About the Hessian of f at u: where the rows are very many, by one of each eleven."""
+        N, p = self._rows.shape
+        return self.hessian(u, _EVERY if _SAMPLE * p * _EVERY <= N else 1)
+
+    def hessian(self, u: Float[np.ndarray, " D"], every: int = 1) -> Float[np.ndarray, "D D"]:
+        """The Hessian of f at u; or what the first of each so many rows make it."""
         seen = self._seen(u)
         if seen.multipliers is None:
             self.value_and_slope(u)
@@ -89,7 +114,7 @@ class PredictorOnHost:
         some = across.any(axis=1)
         mixed = np.zeros((len(across), seen.jacobian.shape[0] - len(across)), across.dtype)
         mixed[some] = self._rows.weighted_sum(across[some])
-        products = self._rows.weighted_products(bend)
+        products = self._rows.weighted_products(bend, every)
         return assembled(products, mixed, inner, seen.jacobian, beside)
 
     def _seen(self, u: np.ndarray) -> "_Seen":

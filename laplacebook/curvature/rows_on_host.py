@@ -26,6 +26,11 @@ class Rows:
         ends = np.linspace(0, len(features), self._threads + 1, dtype=int).tolist()
         self._shares = [slice(*pair) for pair in pairwise(ends)]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, p)."""
+        return self._features.shape
+
     def __enter__(self) -> "Rows":
         self._limit, self._pool = one_thread(), ThreadPoolExecutor(self._threads)
         self._limit.__enter__()
@@ -41,15 +46,28 @@ class Rows:
 
     def weighted_sum(self, d: Float[np.ndarray, "*K N"]) -> Float[np.ndarray, "*K p"]:
         """d M: the sum of the rows, each times its number."""
-        return sum(self._each(lambda rows: d[..., rows] @ self._features[rows]))
+        return sum(self._each(lambda rows: _sum(d[..., rows], self._features[rows])))
 
-    def weighted_products(self, d: Float[np.ndarray, " N"]) -> Float[np.ndarray, "p p"]:
-        """M' diag(d) M."""
-        found = sum(self._each(lambda rows: _products(self._features[rows], d[rows])))
+    def weighted_products(
+        self, d: Float[np.ndarray, " N"], every: int = 1
+    ) -> Float[np.ndarray, "p p"]:
+        """M' diag(d) M; or what the first of each so many rows make it."""
+
+        def share(rows: slice) -> np.ndarray:
+            taken = slice(rows.start + -rows.start % every, rows.stop, every)
+            return _products(self._features[taken], d[taken])
+
+        found = every * sum(self._each(share))
         return (found + found.T) / 2
 
     def _each(self, share: Callable[[slice], np.ndarray]) -> Any:
         return list(self._pool.map(share, self._shares))
+
+
+def _sum(d: Float[np.ndarray, "*K n"], m: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "*K p"]:
+    if d.ndim == 1 and m.dtype == np.float64 and m.flags.c_contiguous:
+        return np.einsum("n,np->p", d, m)  # as the rows lie in memory: twice as fast as BLAS
+    return d @ m
 
 
 def _products(m: Float[np.ndarray, "n p"], d: Float[np.ndarray, " n"]) -> Float[np.ndarray, "p p"]:

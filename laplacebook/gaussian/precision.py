@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.checks import coordinates, require_key, symmetric_part
 from laplacebook.base.namespace import Numbers, cholesky, namespace, once, solve_lower
+from laplacebook.base.one_thread import one_thread_for
 from laplacebook.base.pytrees import Leaf, from_host, loud, on_host, register_dataclass
 from laplacebook.base.quick import in_full_precision, jit_quickly
 from laplacebook.gaussian.memory import require_dense
@@ -89,7 +90,8 @@ class Precision(ABC):
             jacobian: J, a row for each function, shape (C, D).
         """
         half = self.half_solve(jacobian.T)
-        return half.T @ half
+        with one_thread_for(len(half)):
+            return half.T @ half
 
     def log_volume(self) -> Float[Numbers, "*B"]:
         """``(D/2) log 2 pi - (1/2) log |A|``, the logarithm of the integral of exp(-u' A u / 2)."""

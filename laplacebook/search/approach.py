@@ -13,9 +13,9 @@ from laplacebook.curvature.precision_at import ends_in_minutes, may_have_layers
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
-from laplacebook.search.driven import LookAt, remembered
+from laplacebook.search.driven import LookAt
 from laplacebook.search.driven_rounds import drive_rounds
-from laplacebook.search.looks import precision_seen, slope_look
+from laplacebook.search.looks import precision_seen, remembered, slope_look
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import ridge, whitened
 

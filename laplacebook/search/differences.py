@@ -10,8 +10,8 @@ from jaxtyping import Float
 from laplacebook.gaussian.precision import DensePrecision
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.certificate import Search
-from laplacebook.search.driven import LookAt, drive, looks_as_its_gradient, remembered
-from laplacebook.search.looks import slope_look
+from laplacebook.search.driven import LookAt, along, drive, looks_as_its_gradient
+from laplacebook.search.looks import remembered, slope_look
 from laplacebook.search.metric import units
 
 _STEP = 0.002  # standard deviations: the error of the rule of two points is below a millionth
@@ -45,7 +45,7 @@ def search_by_differences(
         return found, False
     found = found._replace(curvature=differences.finely(found.point))
     seen = found._replace(curvature=DensePrecision.of_symmetric(found.curvature))
-    return found, looks_as_its_gradient(differences.slope_at, seen)
+    return found, looks_as_its_gradient(along(differences.slope_at), seen)
 
 
 def hessian_by_differences(

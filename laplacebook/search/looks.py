@@ -91,6 +91,18 @@ def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     return Look(np.asarray(value), beside, np.asarray(gradient), np.asarray(hessian))
 
 
+def remembered(look_at: Callable[[np.ndarray], Look]) -> Callable[[np.ndarray], Look]:
+    """The same looks, without a second one at the point that was looked at last."""
+    last: list[tuple[np.ndarray, Look]] = []
+
+    def look_again(u: np.ndarray) -> Look:
+        if not last or not np.array_equal(last[0][0], u):
+            last[:] = [(u.copy(), look_at(u))]
+        return last[0][1]
+
+    return look_again
+
+
 def slope_look(density: ModelDensity, u: Float[Numbers, " D"]) -> Look:
     """The same without the Hessian."""
     value, beside, gradient = _slope(density, u)

@@ -134,7 +134,7 @@ def initial_state(
         hessian=identity,
         exact=no,
         metric=metric_at(identity),
-        inverse=identity if estimated else None,
+        inverse=xp.eye(start.size, dtype=start.dtype) if estimated else None,
         decrement=xp.inf * one,
         damping=0 * one,
         growth=2 * one,

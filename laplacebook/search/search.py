@@ -35,7 +35,7 @@ from laplacebook.model.density import ModelDensity
 from laplacebook.model.hierarchy import has_shrunk
 from laplacebook.model.start import off_centre
 from laplacebook.search.certificate import Fit, Search, as_result, fit_of
-from laplacebook.search.driven import GivesUp, LookAt, drive, looks_as_its_gradient, remembered
+from laplacebook.search.driven import Along, GivesUp, along, drive, looks_as_its_gradient
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
     WORK,
@@ -43,6 +43,7 @@ from laplacebook.search.looks import (
     is_medium,
     is_small,
     look,
+    remembered,
     slope_look,
     slope_look_again,
     terms_and_validity,
@@ -240,7 +241,7 @@ def _driven(
 
     with np.errstate(all="ignore"), twice_differentiable():
         found = drive(look_at, start, gives_up=gives_up)
-        fit = _judged(density, found, look_at, sizes, settings)
+        fit = _judged(density, found, along(look_at), sizes, settings)
     past.seconds = shortest
     return as_result(fit)
 
@@ -293,13 +294,15 @@ def _driven_by_rows(
             value, gradient = on_host.value_and_slope(u)
             return Look(value, None, gradient, None)
 
-        found = drive(look_at, u, on_host.hessian, estimated=u.size > FEW_COORDINATES)
+        estimated, sample = u.size > FEW_COORDINATES, on_host.hessian_by_sample
+        found = drive(look_at, u, on_host.hessian, estimated=estimated, begin_by=sample)
         found = found._replace(beside=terms_and_validity(density, found.point))
-        return as_result(_judged(density, found, look_at, sizes, settings))
+        along_a_line = on_host.value_and_slope_along
+        return as_result(_judged(density, found, along_a_line, sizes, settings))
 
 
 def _judged(
-    density: ModelDensity, found: Search, look_at: LookAt, sizes: list[int], settings: Settings
+    density: ModelDensity, found: Search, look_along: Along, sizes: list[int], settings: Settings
 ) -> Fit:
     """What a driven search by the Hessian found, with what the structure keeps, and whether to believe it."""
     terms, valid = found.beside
@@ -309,7 +312,7 @@ def _judged(
     sound = bool(
         found.certificate.converged
         and valid
-        and looks_as_its_gradient(look_at, found)
+        and looks_as_its_gradient(look_along, found)
         and inside(density.space, terms.room, precision)
     )
     return fit_of(found, np.asarray(sound))
@@ -359,7 +362,7 @@ def _driven_rounds(
             sound = bool(
                 found.certificate.converged
                 and valid
-                and looks_as_its_gradient(judge_at, found)
+                and looks_as_its_gradient(along(judge_at), found)
                 and not levels_off(lambda u: judge_at(u).gradient, found.point, found.curvature)
                 and inside(density.space, terms.room, found.curvature)
             )

@@ -22,7 +22,7 @@ from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.gaussian.sparse_layout import SparseLayout
 from laplacebook.model.density import ModelDensity
 from laplacebook.search.certificate import Search
-from laplacebook.search.driven import GivesUp, drive, looks_as_its_gradient
+from laplacebook.search.driven import GivesUp, along, drive, looks_as_its_gradient
 from laplacebook.search.looks import slope_look
 
 _KEPT = 50
@@ -67,7 +67,7 @@ def sparse_search(
             )
     terms, valid = jax.device_get(found.beside)
     sound, found = bool(found.certificate.converged and valid), found._replace(beside=terms)
-    return found, sound and looks_as_its_gradient(partial(slope_look, density), found)
+    return found, sound and looks_as_its_gradient(along(partial(slope_look, density)), found)
 
 
 def search_if_sparse(

@@ -190,6 +190,9 @@ def test_they_are_those_of_jax(model):
         on_host.hessian(u + 0.1)
         value, slope = on_host.value_and_slope(u)
         hessian = on_host.hessian(u)
+        along = on_host.value_and_slope_along(u, np.cos(u))
+        other = on_host.value_and_slope_along(u + 0.1, np.sin(u))
+        beside = on_host.value_and_slope(u + 0.1)
 
     def loss(u):
         return density.loss(u)[0]
@@ -198,6 +201,8 @@ def test_they_are_those_of_jax(model):
     for found, expected in zip((value, slope, hessian), exact, strict=True):
         assert np.allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(abs(expected)))
     assert np.array_equal(hessian, hessian.T)
+    assert along == pytest.approx((float(value), slope @ np.cos(u)), rel=1e-10)
+    assert other == pytest.approx((float(beside[0]), beside[1] @ np.sin(u)), rel=1e-10)
 
 
 @pytest.mark.usefixtures("of_this_size")

@@ -31,6 +31,23 @@ def test_they_are_those_of_numpy(rows, weights):
     assert np.array_equal(found, found.T)
 
 
+@pytest.mark.parametrize("layout", [M, np.asfortranarray(M), M[:, ::-1], np.float32(M)])
+def test_sums_of_rows_that_lie_in_memory_in_any_way(layout):
+    with Rows(layout) as rows:
+        found = rows.weighted_sum(D.astype(layout.dtype))
+    assert found.dtype == layout.dtype
+    precision = 100 * np.finfo(layout.dtype).eps
+    assert np.allclose(found, D @ layout.astype(float), rtol=0, atol=precision * N**0.5)
+
+
+def test_products_by_a_sample_of_the_rows_are_about_those_of_all(rows):
+    of_all, of_some = rows.weighted_products(abs(D)), rows.weighted_products(abs(D), 5)
+    expected = 5 * M[::5].T @ (abs(D)[::5, None] * M[::5])
+    assert np.allclose(of_some, expected, rtol=1e-12, atol=1e-11)
+    ratios = np.linalg.eigvals(np.linalg.solve(of_all, of_some)).real
+    assert 0.5 < ratios.min() < ratios.max() < 2
+
+
 def test_a_weight_that_is_no_number_is_not_lost(rows):
     assert np.isnan(rows.weighted_products(np.where(np.arange(N) == 700, np.nan, 1))).all()
 

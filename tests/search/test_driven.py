@@ -7,7 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import laplacebook as lb
-from laplacebook.curvature import linear_predictor
+from laplacebook.curvature import linear_predictor, predictor_on_host, rows_on_host
+from laplacebook.curvature.predictor_on_host import PredictorOnHost
 from laplacebook.search import search
 from tests.fit.test_fool import RIGHT
 from tests.models import coin, line
@@ -181,6 +182,36 @@ def test_they_end_alike(model, data, options, by_both):
     assert all(isinstance(leaf, jax.Array) for leaf in leaves)
     assert [x.dtype for x in leaves] == [x.dtype for x in expected]
     assert jax.tree.structure(by_rows) == jax.tree.structure(compiled)
+
+
+@pytest.mark.parametrize(
+    ("rows", "looks_at_start"),
+    [(ROWS, 1), (np.where(np.arange(900)[:, None] % 2 == 0, 0, ROWS), 2)],
+    ids=["that tells", "that says nothing"],
+)
+def test_a_search_that_begins_by_a_sample_of_the_rows_ends_by_all(
+    rows, looks_at_start, by_both, monkeypatch
+):
+    hessian, taken = PredictorOnHost.hessian, []
+    monkeypatch.setattr(predictor_on_host, "_SAMPLE", 1)
+    monkeypatch.setattr(predictor_on_host, "_EVERY", 2)
+    monkeypatch.setattr(rows_on_host, "blas_threads", lambda: 1)
+
+    def watched(self, u, every=1):
+        taken.append((tuple(u), every))
+        return hessian(self, u, every)
+
+    monkeypatch.setattr(PredictorOnHost, "hessian", watched)
+    by_rows, compiled = by_both(lb.models.logistic_regression, rows, COUNTS > 1)
+    points, shares = zip(*taken, strict=True)
+    assert shares == (2, *[1] * (len(taken) - 1))
+    assert points.count(points[0]) == looks_at_start
+    sd = np.sqrt(np.diagonal(compiled.covariance))
+    assert np.all(np.abs(by_rows.mode_vector - compiled.mode_vector) <= 1e-6 * sd)
+    assert np.allclose(
+        by_rows.covariance / np.outer(sd, sd), compiled.covariance / np.outer(sd, sd)
+    )
+    assert by_rows.certificate.converged
 
 
 def test_they_refuse_alike(by_both):

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 import laplacebook as lb
 from laplacebook.models import bayesian_mlp
 from laplacebook.search import driven_rounds, looks, search
-from laplacebook.search.driven import remembered
+from laplacebook.search.looks import remembered
 from laplacebook.search.newton_step import Look
 from tests.base.test_one_thread import threads
 from tests.models import logistic

@@ -7,9 +7,9 @@ import pytest
 
 from laplacebook.base.namespace import namespace
 from laplacebook.gaussian.precision import DensePrecision
-from laplacebook.search.driven import remembered
 from laplacebook.search.driven_rounds import drive_rounds
 from laplacebook.search.lbfgs import search_by_lbfgs
+from laplacebook.search.looks import remembered
 from laplacebook.search.newton_step import Look
 from laplacebook.search.rounds import downhill, initial_rounds, ridge
 
