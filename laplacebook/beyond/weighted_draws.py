@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Key
 
 from laplacebook.base.estimate import Estimate, effective_sample_size, log_mean
 from laplacebook.base.keys import split_into
-from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import logsumexp
 from laplacebook.base.one_thread import by_one_thread
 from laplacebook.base.quick import in_full_precision
@@ -30,8 +29,8 @@ from laplacebook.beyond.nested_approximation import NestedApproximation
 from laplacebook.beyond.skewed import SkewedApproximation
 from laplacebook.evidence.importance import log_student_constant
 from laplacebook.fit.approximation import Approximation
+from laplacebook.fit.log_joints import log_joints
 from laplacebook.fit.result import LaplaceApproximation
-from laplacebook.model.density import ModelDensity
 
 TOGETHER = 8  # draws of the effects for the same hyperparameters
 _HEAVY = 5.0  # degrees of freedom of the draws that reach into the tails
@@ -145,10 +144,9 @@ def weighted_draws(
     log_q = np.logaddexp(
         _own_log_density(approx, u, gaussians, shares), _mixed(tails, shares)
     ) - log(2)
-    heights = at_many(_log_joint, (approx.density,), u, progress_bar)
-    log_weights = np.asarray(heights, float) - log_q
-    weights = defined(log_weights, approx.density.name, "draws")
-    return WeightedDraws(u, weights, 1, _rounding(np.asarray(heights), weights))
+    heights = log_joints(approx.density, u, progress_bar)
+    weights = defined(heights - log_q, approx.density.name, "draws")
+    return WeightedDraws(u, weights, 1, _rounding(heights, weights))
 
 
 def components_of(
@@ -195,10 +193,6 @@ def _log_student(squares: Float[np.ndarray, "K S"], size: int) -> np.ndarray:
     And times (2 pi)^(D/2), as for a Gaussian of which the log volume is subtracted.
     """
     return log_student_constant(size, _HEAVY) - (_HEAVY + size) / 2 * np.log1p(squares / _HEAVY)
-
-
-def _log_joint(density: ModelDensity, u: Array) -> Array:
-    return jnp.asarray(density.log_joint(u))
 
 
 @by_one_thread

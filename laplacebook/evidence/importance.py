@@ -15,6 +15,7 @@ from laplacebook.base.keys import split
 from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.weights import defined, estimate_of
+from laplacebook.fit.log_joints import log_joints, searches_together
 from laplacebook.fit.require_fit import require_fit, require_proper, warn_of_modes
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.gaussian.precision import Precision
@@ -120,8 +121,13 @@ def importance_weights(
     """
     require_number("num_samples", num_samples)
     require_fit(approx)
-    operands = (approx.density, *proposal_of(approx, degrees_of_freedom))
-    weights = at_many(_importance_weight, operands, split(key, num_samples), progress_bar)
+    density, proposal = approx.density, proposal_of(approx, degrees_of_freedom)
+    keys = split(key, num_samples)
+    if searches_together(density):
+        drawn = np.asarray(at_many(_drawn, proposal, keys, progress_bar=False), float)
+        weights = log_joints(density, drawn[:, :-1], progress_bar) - drawn[:, -1]
+    else:
+        weights = at_many(_importance_weight, (density, *proposal), keys, progress_bar)
     return defined(weights, approx.density.name, "draws from the approximation")
 
 
@@ -145,16 +151,27 @@ def weighted_draw(
     density: ModelDensity, mode: Array, precision: Precision, heaviness: Any, key: Array
 ) -> tuple[Float[Array, " D"], Float[Array, ""]]:
     """A draw of u from a proposal, and its log weight."""
+    u, log_q = _draw(mode, precision, heaviness, key)
+    return u, density.log_joint(u) - log_q
+
+
+def _draw(
+    mode: Array, precision: Precision, heaviness: Any, key: Array
+) -> tuple[Float[Array, " D"], Float[Array, ""]]:
+    """A draw of u from a proposal, and the log density of that there."""
     to_normal, to_scale = jax.random.split(key)
     z = jax.random.normal(to_normal, mode.shape, mode.dtype)
     if heaviness is None:
-        u = mode + precision.whitened(z)
-        return u, density.log_joint(u) + precision.log_volume() + z @ z / 2
+        return mode + precision.whitened(z), -precision.log_volume() - z @ z / 2
     nu, constant = heaviness
     t = z / jnp.sqrt(jax.random.chisquare(to_scale, nu, dtype=mode.dtype) / nu)
     log_q = constant - precision.log_volume() - (nu + mode.size) / 2 * jnp.log1p(t @ t / nu)
-    u = mode + precision.whitened(t)
-    return u, density.log_joint(u) - log_q
+    return mode + precision.whitened(t), log_q
+
+
+def _drawn(mode: Array, precision: Precision, heaviness: Any, key: Array) -> Float[Array, " D1"]:
+    u, log_q = _draw(mode, precision, heaviness, key)
+    return jnp.append(u, log_q)
 
 
 def _importance_weight(

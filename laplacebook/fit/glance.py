@@ -3,15 +3,14 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from laplacebook.base.jaxprs import linear_algebra
-from laplacebook.base.many_points import at_many
 from laplacebook.base.namespace import Numbers
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import numbers_in
+from laplacebook.fit.log_joints import log_joint_at, log_joints
 from laplacebook.gaussian.precision import Precision
 from laplacebook.gaussian.sparse import SparsePrecision
 from laplacebook.model.density import ModelDensity
@@ -79,7 +78,7 @@ def _heights(
     if density.only_gradients:
         return -np.array([slope_look(density, u).f for u in points])
     if by_values or not is_small(density, points.shape[1]) or factorises(density, points[0]):
-        return np.asarray(at_many(_log_joint, (density,), points, progress_bar=False))
+        return log_joints(density, points, progress_bar=False)
 
     seen = (seen_at(density, u) for u in points)
     return np.array([-np.inf if one.outside else -one.f for one in seen])
@@ -120,9 +119,5 @@ def factorises(density: ModelDensity, u: Float[Numbers, " D"]) -> bool:
     """
     if u.size < _COLUMNS:
         return False  # without tracing the model
-    program = jax.make_jaxpr(_log_joint)(density, u)
+    program = jax.make_jaxpr(log_joint_at)(density, u)
     return u.size * max(linear_algebra(program.jaxpr), default=0) >= _ALGEBRA
-
-
-def _log_joint(density: ModelDensity, u: Array) -> Array:
-    return jnp.asarray(density.log_joint(u))

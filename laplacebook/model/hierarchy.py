@@ -119,6 +119,11 @@ def has_shrunk(
     )
 
 
+def is_marginal(density: ModelDensity) -> bool:
+    """Whether sites of the model are integrated out, by a search wherever its log joint is evaluated."""
+    return getattr(density.model, "is_marginal", False)
+
+
 def integrate_out(density: ModelDensity) -> str:
     """What to do about a hierarchical model, with the call for its sites; empty if it is none."""
     scales = scales_of_effects(density)

@@ -20,6 +20,7 @@ from laplacebook.fit.require_fit import require_approximation
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.arguments import Call
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import is_marginal
 from laplacebook.model.not_finite import no_entry
 from laplacebook.model.plain_function import is_plain
 from laplacebook.predictive.averages import (
@@ -167,7 +168,7 @@ def predict(
             "A plain log density has no observed site to predict.",
             remedy="write the model in NumPyro, or average over approx.sample(key, (1000,)).",
         )
-    if getattr(approx.density.model, "is_marginal", False):
+    if is_marginal(approx.density):
         raise UnsupportedModel(
             f"{approx.density.name} does not have the sites that were integrated out, on which outcomes "
             "depend.",

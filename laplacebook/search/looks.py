@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from laplacebook.base.errors import UnsupportedModel
 from laplacebook.base.namespace import Numbers
-from laplacebook.base.one_thread import one_thread
+from laplacebook.base.one_thread import by_one_thread, one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import MEDIUM, SMALL, jit, jit_quickly, most_rows, numbers_in
 from laplacebook.curvature.hessian import has_factors_of_few, hessian_at, prior_hessian
@@ -29,6 +29,7 @@ from laplacebook.curvature.precision_at import (
 from laplacebook.curvature.settings import Settings
 from laplacebook.gaussian.precision import Precision
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import is_marginal
 from laplacebook.model.rows import rows_add_up, rows_of
 from laplacebook.search.newton_step import Look
 
@@ -54,6 +55,15 @@ def work_of_search(
     work = max(numbers * LOOKS, min(hessians, MEDIUM))
     # Of an integral the host has most to do, which more optimisation does not make quicker.
     return min(work * _OF_INTEGRAL, MEDIUM) if density.only_gradients else work
+
+
+def is_always_driven(density: ModelDensity) -> bool:
+    """Whether the whole loop as one program does not pay, however often it runs.
+
+    With the search for integrated sites in it, it takes a minute to compile; and it differentiates a factor that few
+    coordinates decide in the columns of all.
+    """
+    return is_marginal(density) or has_factors_of_few(density)
 
 
 def is_small(density: ModelDensity, size: int) -> bool:
@@ -85,6 +95,7 @@ def _work_of_rounds(density: ModelDensity, u: Float[Numbers, " D"], **_: Any) ->
     return max(work_of_search(density), most_rows(density) * u.size)
 
 
+@by_one_thread
 def look(density: ModelDensity, u: Float[np.ndarray, " D"]) -> Look:
     """f at u, beside it its terms and whether u is valid, its gradient and its Hessian: in NumPy."""
     value, beside, gradient, hessian = _bend(density, u)

@@ -24,7 +24,6 @@ from laplacebook.base.one_thread import by_one_thread, one_thread
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.quick import is_eager, jit_quickly, numbers_in
 from laplacebook.curvature.hessian import (
-    has_factors_of_few,
     hessian_product,
     hessian_product_again,
     twice_differentiable,
@@ -39,6 +38,7 @@ from laplacebook.search.driven import Along, GivesUp, along, drive, looks_as_its
 from laplacebook.search.follows_gradient import follows_gradient, levels_off
 from laplacebook.search.looks import (
     WORK,
+    is_always_driven,
     is_laborious,
     is_medium,
     is_small,
@@ -92,7 +92,7 @@ def _search(density: ModelDensity, start: Array | None, settings: Settings, brie
     past = _past_of(density, settings)
     if settings.curvature != "hessian" and platform() != "cpu":
         past = None  # between looks the vectors would travel to NumPy and back
-    if past is None or (past.is_long and not has_factors_of_few(density)):
+    if past is None or (past.is_long and not is_always_driven(density)):
         return _compiled(density, start, settings)
     if settings.curvature != "hessian":
         return _driven_rounds(density, start, settings, past)

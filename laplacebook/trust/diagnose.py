@@ -26,6 +26,7 @@ from laplacebook.fit.require_fit import require_fit
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.fit.summary import elementwise
 from laplacebook.model.density import ModelDensity
+from laplacebook.model.hierarchy import is_marginal
 from laplacebook.model.plain_function import is_plain
 from laplacebook.trust.diagnosis import Diagnosis
 from laplacebook.trust.marginals import marginals
@@ -235,7 +236,7 @@ def diagnose(
     k = pareto_k(weights)
     modes = [*approx.other_modes, *search_again(approx, to_search, starts - 1, progress_bar)]
     other_modes = tuple(distinct([approx, *by_height(modes)])[1:])
-    is_marginal = _is_marginal(approx)
+    of_marginal = is_marginal(approx.density)
     of_each = marginals(approx, progress_bar)
     diagnosis = Diagnosis(
         approx=approx,
@@ -251,9 +252,9 @@ def diagnose(
         starts=starts,
         maximum_log_likelihood=_bound(approx, other_modes),
         inner_modes=inner_modes_at(approx.density, approx.mode, to_search, starts)
-        if is_marginal
+        if of_marginal
         else None,
-        integral=_integral(approx) if is_marginal else None,
+        integral=_integral(approx) if of_marginal else None,
         numbers={} if of_each is None else _numbers(approx, to_draw, progress_bar),
     )
     verdict = diagnosis.verdict if diagnosis.level == "bad" else ""
@@ -276,10 +277,6 @@ def _numbers(
     from laplacebook.trust.numbers_by_draws import numbers_by_draws  # of few models alone
 
     return numbers_by_draws(approx, key, progress_bar)
-
-
-def _is_marginal(approx: LaplaceApproximation) -> bool:
-    return getattr(approx.density.model, "is_marginal", False)
 
 
 def _integral(approx: LaplaceApproximation) -> "Integral | None":
@@ -310,7 +307,7 @@ def _by_moments(
         found = MomentsDiagnosis.of(
             approx, draws, tuple(modes[: len(known)]), tuple(modes[len(known) :]), starts
         )
-        if _is_marginal(known[0]):
+        if is_marginal(known[0].density):
             found = replace(found, integral=_integral(known[0]))
     approx.remember({"bad": found.verdict, "usable": None, "good": ""}[found.level], found.unseen)
     return found

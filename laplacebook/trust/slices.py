@@ -11,6 +11,7 @@ from laplacebook.base.many_points import at_many
 from laplacebook.base.pytrees import on_host
 from laplacebook.base.weights import defined
 from laplacebook.curvature.eigenvalues import ritz
+from laplacebook.fit.log_joints import log_joints, searches_together
 from laplacebook.fit.result import LaplaceApproximation
 from laplacebook.model.density import ModelDensity
 
@@ -174,8 +175,13 @@ def principal_slices(
     directions, names = _principal_axes(approx, most)
     t = np.linspace(-_REACH, _REACH, _POINTS)
     along = np.kron(np.eye(len(names)), t[:, None]).astype(approx.mode_vector.dtype)
-    operands = (approx.density, approx.mode_vector, directions.astype(along.dtype))
-    values = at_many(_log_joint_along, operands, along, progress_bar)
+    directions = directions.astype(along.dtype)
+    if searches_together(approx.density):
+        points = np.asarray(approx.mode_vector) + along @ directions
+        values = log_joints(approx.density, points, progress_bar)
+    else:
+        operands = approx.density, approx.mode_vector, directions
+        values = at_many(_log_joint_along, operands, along, progress_bar)
     values = defined(values, approx.density.name, "points on the principal axes")
     rows = np.asarray(values, float).reshape(len(names), -1)
     return tuple(Slice(name, t, _normalised(t, row)) for name, row in zip(names, rows, strict=True))
