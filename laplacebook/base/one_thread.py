@@ -1,13 +1,38 @@
 """Linear algebra of small matrices by one thread."""
 
 import functools
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable)
-_ALONE = 32  # rows of a matrix: up to there BLAS takes one thread by itself
+_ALONE = 64  # rows of a matrix: up to there BLAS takes one thread by itself
 _MANY = 1000  # rows: from there on several threads save time
+
+
+class _Inside:
+    """Who is within: a limit on the process, whichever Python thread leaves first."""
+
+    def __init__(self) -> None:
+        self._lock, self._entered = threading.Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._entered == 0:
+                self._limit = _libraries().limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._entered += 1
+
+    def __exit__(self, *error: Any) -> None:
+        with self._lock:
+            self._entered -= 1
+            if self._entered == 0:
+                self._limit.__exit__(*error)
+
+
+_INSIDE = _Inside()
 
 
 @functools.cache
@@ -22,8 +47,9 @@ def one_thread() -> AbstractContextManager:
 
     Of a matrix with a few hundred rows the threads of OpenBLAS save little. They wait for each other by spinning, on
     the cores that XLA and other processes need: where these are busy a Cholesky factor takes a thousand times as long.
+    The number is that of the process: it is as before when the last of its Python threads has left.
     """
-    return cast(AbstractContextManager, _libraries().limit(limits=1, user_api="blas"))
+    return _INSIDE
 
 
 def one_thread_for(rows: int) -> AbstractContextManager:

@@ -1,5 +1,6 @@
 """A log joint with a large linear predictor, in turns: what has many columns on the host, the rest in JAX."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -25,6 +26,7 @@ from laplacebook.model.density import ModelDensity
 
 _EVERY = 11  # rows, of which one is taken: data repeat after a week or a dozen, seldom after that
 _SAMPLE = 32  # rows for each feature, at least: they tell the curvature to a third or so
+_MANY = 40  # features, from which on a Hessian costs several looks
 
 
 def features_of(density: ModelDensity, most: int) -> np.ndarray | None:
@@ -98,10 +100,11 @@ class PredictorOnHost:
             self._ahead = z, self._rows.times(z)
         return self._ahead[1]
 
-    def hessian_by_sample(self, u: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
-        """About the Hessian of f at u: where the rows are very many, by one of each eleven."""
+    @property
+    def hessian_by_sample(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """About the Hessian of f at a point, by one of each eleven rows; None where that saves little."""
         N, p = self._rows.shape
-        return self.hessian(u, _EVERY if _SAMPLE * p * _EVERY <= N else 1)
+        return partial(self.hessian, every=_EVERY) if _MANY <= p <= N / (_SAMPLE * _EVERY) else None
 
     def hessian(self, u: Float[np.ndarray, " D"], every: int = 1) -> Float[np.ndarray, "D D"]:
         """The Hessian of f at u; or what the first of each so many rows make it."""

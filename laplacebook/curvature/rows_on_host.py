@@ -17,6 +17,8 @@ from laplacebook.base.one_thread import blas_threads, one_thread
 
 _BLOCK = 2**16  # entries of so many rows as are scaled at a time: they stay in the cache of a core
 
+_WIDE = 40  # columns
+
 
 class Rows:
     """The rows of a matrix of features M, shape (N, p), within a ``with`` statement."""
@@ -65,7 +67,8 @@ class Rows:
 
 
 def _sum(d: Float[np.ndarray, "*K n"], m: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "*K p"]:
-    if d.ndim == 1 and m.dtype == np.float64 and m.flags.c_contiguous:
+    by_rows = m.flags.c_contiguous and m.shape[1] >= _WIDE
+    if d.ndim == 1 and m.dtype == np.float64 and by_rows:
         return np.einsum("n,np->p", d, m)  # as the rows lie in memory: twice as fast as BLAS
     return d @ m
 

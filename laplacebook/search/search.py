@@ -294,7 +294,8 @@ def _driven_by_rows(
             value, gradient = on_host.value_and_slope(u)
             return Look(value, None, gradient, None)
 
-        estimated, sample = u.size > FEW_COORDINATES, on_host.hessian_by_sample
+        estimated = u.size > FEW_COORDINATES
+        sample = on_host.hessian_by_sample if start is None else None
         found = drive(look_at, u, on_host.hessian, estimated=estimated, begin_by=sample)
         found = found._replace(beside=terms_and_validity(density, found.point))
         along_a_line = on_host.value_and_slope_along

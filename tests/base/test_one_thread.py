@@ -4,7 +4,7 @@ import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from laplacebook.base.namespace import cholesky, solve_lower
-from laplacebook.base.one_thread import by_one_thread
+from laplacebook.base.one_thread import by_one_thread, one_thread
 
 
 def threads() -> set[int]:
@@ -33,3 +33,14 @@ def test_so_have_factors_of_hundreds_of_rows_which_would_wait_for_each_other(
         solve_lower(lower, np.ones((rows, 1)), "N")
         assert threads() == {2}
     assert found == [expected, expected]
+
+
+def test_the_number_is_as_before_when_the_last_has_left_in_whatever_order():
+    with threadpool_limits(2, user_api="blas"):
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {2}

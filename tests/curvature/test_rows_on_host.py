@@ -31,8 +31,10 @@ def test_they_are_those_of_numpy(rows, weights):
     assert np.array_equal(found, found.T)
 
 
+@pytest.mark.parametrize("wide", [1, P + 1])
 @pytest.mark.parametrize("layout", [M, np.asfortranarray(M), M[:, ::-1], np.float32(M)])
-def test_sums_of_rows_that_lie_in_memory_in_any_way(layout):
+def test_sums_of_rows_that_lie_in_memory_in_any_way(layout, wide, monkeypatch):
+    monkeypatch.setattr(rows_on_host, "_WIDE", wide)
     with Rows(layout) as rows:
         found = rows.weighted_sum(D.astype(layout.dtype))
     assert found.dtype == layout.dtype

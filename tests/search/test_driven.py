@@ -194,6 +194,7 @@ def test_a_search_that_begins_by_a_sample_of_the_rows_ends_by_all(
 ):
     hessian, taken = PredictorOnHost.hessian, []
     monkeypatch.setattr(predictor_on_host, "_SAMPLE", 1)
+    monkeypatch.setattr(predictor_on_host, "_MANY", 1)
     monkeypatch.setattr(predictor_on_host, "_EVERY", 2)
     monkeypatch.setattr(rows_on_host, "blas_threads", lambda: 1)
 
@@ -212,6 +213,11 @@ def test_a_search_that_begins_by_a_sample_of_the_rows_ends_by_all(
         by_rows.covariance / np.outer(sd, sd), compiled.covariance / np.outer(sd, sd)
     )
     assert by_rows.certificate.converged
+    for least, options in ((1, {"start": by_rows.mode}), (ROWS.shape[1] + 1, {})):
+        taken.clear()
+        monkeypatch.setattr(predictor_on_host, "_MANY", least)
+        by_both(lb.models.logistic_regression, rows, COUNTS > 1, **options)
+        assert {every for _, every in taken} == {1}
 
 
 def test_they_refuse_alike(by_both):
