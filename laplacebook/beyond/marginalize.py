@@ -231,12 +231,12 @@ class MarginalModel:
         return refusal
 
     def log_joints_at(
-        self, density: ModelDensity, points: Float[np.ndarray, "S D"]
+        self, density: ModelDensity, points: Float[np.ndarray, "S D"], progress_bar: bool | None
     ) -> Float[np.ndarray, " S"]:
         """As :func:`laplacebook.beyond.log_joints_at.log_joints_at`, for what is below this room."""
         from laplacebook.beyond.log_joints_at import log_joints_at
 
-        return log_joints_at(density, points)
+        return log_joints_at(density, points, progress_bar)
 
     def prepare(self, args: tuple, kwargs: Mapping[str, Any]) -> "MarginalModel":
         """Look at the data where their numbers are known, before a program is made of the model.

@@ -35,7 +35,7 @@ def log_joints(
     left, found = np.full(len(points), True), np.empty(len(points))
     if searches_together(density):
         marginal: Any = density.model
-        found = marginal.log_joints_at(density, np.asarray(points, float))
+        found = marginal.log_joints_at(density, np.asarray(points, float), progress_bar)
         left = ~np.isfinite(found)
     if left.any():
         found[left] = at_many(log_joint_at, (density,), points[left], progress_bar)

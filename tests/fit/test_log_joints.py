@@ -7,9 +7,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from tqdm import tqdm
 
 import laplacebook as lb
 from laplacebook.base.many_points import at_many
+from laplacebook.beyond import log_joints_at
 from laplacebook.evidence.importance import importance_weights
 from laplacebook.fit import log_joints as module
 from laplacebook.fit.log_joints import log_joint_at, log_joints, searches_together
@@ -102,3 +104,17 @@ def test_a_look_has_one_thread_where_several_would_wait_for_each_other(fit, monk
     monkeypatch.setattr(looks, "_bend", lambda *given: seen.append(threads()) or bend(*given))
     looks.look(fit.density, np.asarray(fit.mode_vector))
     assert seen == [{1}]
+
+
+def test_progress_is_told_as_often_as_points_are_done(fit, monkeypatch):
+    moved = []
+
+    class Bar(tqdm):
+        def update(self, n=1):
+            moved.append(n)
+            return super().update(n)
+
+    monkeypatch.setattr("laplacebook.base.progress.tqdm", Bar)
+    monkeypatch.setattr(log_joints_at, "_TOGETHER", 40)
+    log_joints(fit.density, np.tile(fit.mode_vector, (150, 1)), progress_bar=False)
+    assert moved == [64, 40, 40, 6]
