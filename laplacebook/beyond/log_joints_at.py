@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from laplacebook.base.progress import progress
 from laplacebook.beyond.conditional import Effects
-from laplacebook.beyond.in_lanes import LANES
+from laplacebook.beyond.in_lanes import LANES, hyper_values
 from laplacebook.beyond.known_points import KnownPoints
 from laplacebook.model.density import ModelDensity
 from laplacebook.model.start import off_centre
@@ -19,9 +21,10 @@ _TOGETHER = 8 * LANES  # points, after which the progress bar moves
 def log_joints_at(
     density: ModelDensity, points: Float[np.ndarray, "S D"], progress_bar: bool | None = None
 ) -> Float[np.ndarray, " S"]:
-    """The log joint at each point; minus infinity where the sites that are integrated out have no mode.
+    """The log joint at each point; not finite where the sites that are integrated out may have no mode, or several.
 
-    The searches at some points begin in the middle of the prior, those at the others where these lead.
+    Each is searched for twice: from where those at points beside lead, and from the middle of the prior given the
+    point, as the integral of the model begins. Where the two end apart the answer is NaN.
 
     Args:
         density: of a dense :class:`~laplacebook.beyond.marginalize.MarginalModel`, in unconstrained space.
@@ -32,12 +35,19 @@ def log_joints_at(
     args, kwargs = density.arguments
     whole = ModelDensity.of(marginal.model, args, kwargs)
     effects = Effects(whole, tuple(site.name for site in density.sites))
-    start = np.asarray(middle(whole), float)
-    start = off_centre(start, np.full(start.shape, np.inf))[effects.places[1]]
-    known, scale = KnownPoints(effects, start), np.std(points, axis=0)
+    places = effects.places[1]
+    nudge = off_centre(np.zeros(places.size), np.full(places.size, np.inf))
+    known = KnownPoints(effects, np.asarray(middle(whole), float)[places] + nudge)
+    values = hyper_values(whole, effects.over, points, known.start)
+    own = jax.vmap(lambda values: marginal.density_given(values, *args, **kwargs).start())(values)
+    scale, cuts = np.std(points, axis=0), range(LANES, len(points), _TOGETHER)
     scale, found = np.where(scale > 0, scale, 1), []
+    same = float(jnp.finfo(jnp.result_type(float)).eps) ** 0.25
     with progress(len(points), progress_bar) as bar:
-        for part in np.split(points, range(LANES, len(points), _TOGETHER)):
-            found.append(known.heights(part, scale))
+        for part, begin in zip(
+            np.split(points, cuts), np.split(np.asarray(own, float) + nudge, cuts), strict=True
+        ):
+            near, (heights, _) = known.heights(part, scale), effects.heights(part, begin)
+            found.append(np.where(np.isclose(near, heights, 0, same), heights, np.nan))
             bar.update(len(part))
     return np.concatenate(found)

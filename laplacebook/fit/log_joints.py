@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jaxtyping import Array, Float
 
 from laplacebook.base.many_points import at_many
@@ -19,6 +20,10 @@ def searches_together(density: ModelDensity) -> bool:
     """Whether its sites are integrated out, by searches that may go together at many points."""
     if not is_marginal(density) or density.only_gradients or not is_eager():
         return False
+    if type(density) is not ModelDensity or numpyro.primitives._PYRO_STACK:
+        return (
+            False  # without its priors; or within handlers, where the model is not looked at anew
+        )
     return density.space == "unconstrained" and all(map(is_here, jax.tree.leaves(density)))
 
 

@@ -118,3 +118,36 @@ def test_progress_is_told_as_often_as_points_are_done(fit, monkeypatch):
     monkeypatch.setattr(log_joints_at, "_TOGETHER", 40)
     log_joints(fit.density, np.tile(fit.mode_vector, (150, 1)), progress_bar=False)
     assert moved == [64, 40, 40, 6]
+
+
+def test_without_the_priors_of_the_others_none_are_added():
+    fit = lb.maximum_likelihood(lb.marginalize(counts, "u"), K, 6)
+    points = np.asarray(fit.mode_vector) + np.array([[0.0, 0.0], [1, -0.5]])
+    found = log_joints(fit.density, points)
+    np.testing.assert_allclose(found, one_by_one(fit.density, points), rtol=1e-12)
+    assert found[0] == pytest.approx(float(fit.log_likelihood), rel=1e-9)
+
+
+def test_within_handlers_a_model_that_is_known_is_not_looked_at_anew(fit):
+    expected = importance_weights(fit, KEY, 100, 5.0)
+    with numpyro.handlers.block():
+        assert not searches_together(fit.density)
+    np.testing.assert_allclose(expected, importance_weights(fit, KEY, 100, 5.0))
+
+
+def far_apart(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 2))
+    sd = numpyro.sample("sd", dist.HalfNormal(3))
+    with numpyro.plate("groups", len(y)):
+        u = numpyro.sample("u", dist.Normal(mean, sd))
+        numpyro.sample("y", dist.Cauchy(u, 0.2), obs=y)
+
+
+def test_of_effects_with_several_modes_each_point_has_the_one_that_it_has_alone():
+    """From where another point leads a search may end at a lower one."""
+    fit = lb.laplace(lb.marginalize(far_apart, "u"), np.array([-4.0, -1, 0, 3, 8]))
+    sd = np.sqrt(np.diagonal(fit.covariance))
+    points = fit.mode_vector + 1.5 * sd * np.random.default_rng(0).normal(size=(400, 2))
+    alone = one_by_one(fit.density, points)
+    np.testing.assert_allclose(log_joints(fit.density, points), alone, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(log_joints(fit.density, points[::-1]), alone[::-1], atol=1e-4)
