@@ -18,17 +18,10 @@ from laplacebook.fit.log_joints import log_joint_at, log_joints, searches_togeth
 from laplacebook.search import looks, search
 from tests.base.test_one_thread import threads
 from tests.models import coin
+from tests.trust.test_integral import counts
 
 KEY = jax.random.key(0)
 K = np.repeat([0, 1, 2, 4], [3, 6, 5, 2])
-
-
-def counts(k, n):
-    mu = numpyro.sample("mu", dist.Normal(0, 3))
-    tau = numpyro.sample("tau", dist.HalfNormal(2))
-    with numpyro.plate("groups", len(k)):
-        u = numpyro.sample("u", dist.Normal(mu, tau))
-        numpyro.sample("k", dist.Binomial(n, logits=u), obs=k)
 
 
 def one_by_one(density, points):
